@@ -53,7 +53,8 @@ def test_instructions_stand_under_their_lines(disassembler: None, target: str) -
     # second of two such copies the place of the first.)
     copied = {"LDG", "STS"} if target.endswith("sm_80") else {"UTMALDG", "SYNCS"}
     assert copied <= under["T.copy(A, a)"] and "STG" in under["T.copy(c, C)"]
-    assert not copied & set().union(*(under[place] for place in under if "T.copy(" not in place))
+    moved = copied - {"SYNCS"}  # a wait may stand among the loads of what it is for
+    assert not moved & set().union(*(under[place] for place in under if "T.copy(" not in place))
     assert not any("HMMA" in names for place, names in under.items() if "gemm" not in place)
     assert "File" not in text  # no paths of this machine
 

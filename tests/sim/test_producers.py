@@ -175,7 +175,7 @@ CHANGED_PTX = {
     "products are still under way": (
         "wgmma.wait_group.sync.aligned 1;",
         "wgmma.wait_group.sync.aligned 2;",
-        "which warp 0 read with no synchronisation between: 'cp.async.bulk",
+        "of shared memory while the asynchronous copy 'cp.async.bulk",
     ),
 }
 

@@ -313,13 +313,13 @@ def _waits(loop: _Loop) -> Iterator[Wait]:
 
 def _ahead(loop: _Loop, barrier: Buffer) -> int:
     """How many phases of `barrier` have been started when an iteration waits for one: those in
-    front of a loop that starts one in each iteration. Where others start them, as many as there are
-    barriers.
+    front of a loop that starts one in each iteration. Where others start them, all but the one
+    that is waited for.
     """
     before, after = loop.begun.get(barrier, 0), loop.phases.get(barrier, 0)
     if after > before:
         return before
-    return const_int(barrier.shape[0]) or 1
+    return (const_int(barrier.shape[0]) or 1) - 1
 
 
 def _cost(node: Expr) -> tuple[str, float]:

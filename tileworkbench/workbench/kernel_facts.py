@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tileworkbench.compiler.compilation import CompiledKernel
@@ -150,16 +151,14 @@ class KernelFacts(PipelineFacts, ReplayFacts):
 
     @property
     def threads(self) -> int:
-        """Threads of a block."""
-        launch = self._launch()
-        total = 1
-        for extent in launch.threads if launch else ():
-            total *= extent
-        return total
+        """Threads of a block as it is launched: with those that `specialize_warps` adds."""
+        snapshots = self._compiled.record.snapshots
+        on_gpu = snapshots and self._compiled.target.kind == "cuda"
+        launch = _launch(snapshots[-1].program if on_gpu else self.program)
+        return prod(launch.threads) if launch else 1
 
     def _launch(self) -> Grid | None:
-        launches = (stmt for stmt in statements(self.program.body) if isinstance(stmt, Grid))
-        return next(launches, None)
+        return _launch(self.program)
 
     @property
     def assumes(self) -> tuple[str, ...]:
@@ -330,6 +329,10 @@ class KernelFacts(PipelineFacts, ReplayFacts):
         if not self._compiled.needs.functions:
             self._compiled.texts["asm"]()  # what NVRTC has compiled is known
         return self._compiled.needs.functions
+
+
+def _launch(program: Program) -> Grid | None:
+    return next((stmt for stmt in statements(program.body) if isinstance(stmt, Grid)), None)
 
 
 def _allocated(program: Program) -> list[Buffer]:

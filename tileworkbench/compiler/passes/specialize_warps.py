@@ -16,22 +16,24 @@ Before::
 
 After::
 
-    with T.role(start=0, extent=128):
-        for k in T.serial(8):
-            T.barrier_wait(T.address_of(filled[k % 3]), T.int32(k % 6 >= 3))
-            with T.started("wgmma"):
-                T.wgmma(T.address_of(A_shared[k % 3, 0, 0]), ...)
-            T.commit_group(engine="wgmma")
-            T.wait_group(pending=0, engine="wgmma")
-            if tx % 32 == 0:
-                T.barrier_arrive(T.address_of(emptied[k % 3]))
-    with T.role(start=128, extent=128):
+    with T.threads(128, 128):
         if tx == 128:
             for k in T.serial(8):
                 T.barrier_wait(T.address_of(emptied[k % 3]), T.int32(k % 6 < 3))
                 T.barrier_signal(T.address_of(filled[k % 3]), arrivals=1, bytes_=16384)
                 with T.started("tma", T.address_of(filled[k % 3])):
                     T.tensor_load(T.address_of(A_shared[k % 3, 0, 0]), ...)
+    with T.threads(0, 128):
+        for k in T.serial(8):
+            T.barrier_wait(T.address_of(filled[k % 3]), T.int32(k % 6 >= 3))
+            with T.started("wgmma"):
+                T.wgmma(T.address_of(A_shared[k % 3, 0, 0]), ...)
+            T.commit_group(engine="wgmma")
+            T.wait_group(pending=1, engine="wgmma")
+            if k > 0:
+                if tx % 32 == 0:
+                    T.barrier_arrive(T.address_of(emptied[(k - 1) % 3]))
+        T.wait_group(pending=0, engine="wgmma")
 """
 
 from __future__ import annotations
@@ -113,7 +115,7 @@ def _division(kernel: Kernel) -> str:
     """Who does what in a kernel with a producer."""
     roles = [stmt for stmt in items(kernel.body) if isinstance(stmt, Role)]
     texts = []
-    for role, what in zip(roles, ("multiply", "start the copies"), strict=False):
+    for role, what in zip(roles[::-1], ("multiply", "start the copies"), strict=False):
         counts = [s.count for s in items(role.body) if isinstance(s, SetRegisters)]
         registers = f", of {counts[0]} registers," if counts else ""
         texts.append(f"threads {role.start} to {role.start + role.extent - 1}{registers} {what}")
@@ -156,8 +158,8 @@ class _Specialization:
             both[0].insert(0, SetRegisters(more, True, site=kernel.site))
             both[1].insert(0, SetRegisters(fewer, False, site=kernel.site))
         roles = [
-            Role(0, self.threads, seq(both[0]), site=kernel.site),
             Role(self.threads, group, seq(both[1]), site=kernel.site),
+            Role(0, self.threads, seq(both[0]), site=kernel.site),
         ]
         body = seq([*self.made(), *shared, *roles])
         made = replace(kernel, threads=(self.threads + group,), body=body)

@@ -18,7 +18,7 @@ from tileworkbench.compiler.ir.simt import (
 )
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, If, Let, Stmt, items, seq
 from tileworkbench.compiler.ir.tile import Pipelined
-from tileworkbench.compiler.schedule.handovers import Handover, LoopPlan, waits
+from tileworkbench.compiler.schedule.handovers import Handover, LoopPlan
 from tileworkbench.compiler.schedule.producers import with_lets
 from tileworkbench.compiler.schedule.rings import started
 from tileworkbench.compiler.schedule.versions import with_versions
@@ -42,7 +42,8 @@ class HandoverLoops:
                 if each.first == at:
                     place, parity = each.filled.place(distance), each.filled.parity(distance)
                     stmts.append(BarrierWait(place, parity, site=each.loads[0].site))
-            stmts.append(replace(stmt, pending=1) if plan.batches_follow and waits(stmt) else stmt)
+            follows = plan.batches_follow and isinstance(stmt, WaitGroup)
+            stmts.append(replace(stmt, pending=1) if follows else stmt)
             for each in plan.handovers:
                 if each.last == at:
                     stmts += self.release(each, plan, loop, distance)

@@ -76,7 +76,7 @@ def fillings_of(
 
 
 class Phases:
-    """Those of one loop; the `Completion` of copies that tell memory barriers of their bytes."""
+    """The phases of one loop: the `Completion` of copies that count bytes at memory barriers."""
 
     def __init__(self, loop: Pipelined, schedule: Schedule, fillings: Sequence[Filling]) -> None:
         self.loop, self.items, self.fillings = loop, schedule.items, fillings
@@ -87,7 +87,7 @@ class Phases:
         return ()
 
     def begin(self, step: Step) -> Sequence[Stmt]:
-        """Nothing: what is free for new copies is known without a wait."""
+        """Nothing: barriers of the block keep new copies behind the last reads of their tiles."""
         return ()
 
     def before(self, at: int, step: Step) -> Sequence[Stmt]:
@@ -104,7 +104,7 @@ class Phases:
         ]
 
     def finish(self) -> Sequence[Stmt]:
-        """Where the loop is executed again, how many iterations there were."""
+        """Count the iterations of this execution, if the loop may be executed again."""
         return [stmt for each in self.fillings for stmt in each.ring.counted(self.loop)]
 
     def _wait(self, filling: Filling, at: int, step: Step) -> Iterator[Stmt]:

@@ -43,15 +43,15 @@ class Ring:
         return version_count(self.buffer)
 
     def index(self, distance: Expr) -> Expr:
-        """Which of them belongs to an iteration that is `distance` behind the loop's start."""
+        """Which barrier belongs to the iteration that is `distance` behind the loop's start."""
         return _modulo(self._count(distance), self.number)
 
     def place(self, distance: Expr) -> Address:
-        """That one."""
+        """The barrier of that iteration."""
         return Address(self.buffer, (self.index(distance),))
 
     def parity(self, distance: Expr, before: bool = False) -> Expr:
-        """The parity of the phase that completes for it, or of the one `before` that."""
+        """The parity of the phase that completes for that iteration, or of the one `before`."""
         if self.number == 1:
             rounds = cast(_modulo(self._count(distance), 2), INT32)
             return sub(int_const(1), rounds) if before else rounds

@@ -249,7 +249,7 @@ class _Builder:
             s for s in statements(self._lowered.body) if isinstance(s, st.For) and s.site == site
         )
         return Loop(
-            name=loop.var.name,
+            name=(planned or loop).var.name,
             line=self._line(site),
             iterations=self._walked.turns.get(number, 0),
             skipped=self._walked.skipped.get(number, 0),

@@ -205,9 +205,8 @@ class _Walk(Evaluator[ThreadFrame]):
         return int(np.count_nonzero(np.broadcast_to(self.frame.mask, self.frame.lanes)))
 
     def _assign(self, buffer: Buffer, value: Expr | None) -> None:
-        """A register of each thread is `value`; unknown where only some of the threads set it."""
-        whole = self._active() == self._size
-        self._registers[buffer].value = self._value(value) if value is not None and whole else None
+        """A register of each active thread is `value`."""
+        self._registers[buffer].value = None if value is None else self._value(value)
 
     # Statements
 
@@ -256,7 +255,15 @@ class _Walk(Evaluator[ThreadFrame]):
         if active is not False and np.any(active):
             self.frame.mask = active
             self._visit(body, weight)
+            if self._active() != self._size:
+                self._forget(body)
         self.frame.mask = outer
+
+    def _forget(self, body: st.Stmt) -> None:
+        """Registers that `body` sets are unknown behind it."""
+        for below in statements(body):
+            if isinstance(below, st.Store) and below.buffer in self._registers:
+                self._registers[below.buffer].value = None
 
     def _loop(self, loop: st.For, weight: int) -> None:
         start, stop = self._number(loop.start, 0), self._number(loop.stop, 1)
@@ -323,9 +330,7 @@ class _Walk(Evaluator[ThreadFrame]):
             last = self._steps[-1:]
             self._part = {step.site: step for step in last if step.kind in JOINED}
         self._visit(body, weight)
-        for below in statements(body):
-            if isinstance(below, st.Store) and below.buffer in self._registers:
-                self._registers[below.buffer].value = None
+        self._forget(body)
         if outermost:
             self._part = None
 

@@ -37,8 +37,9 @@ from tileworkbench.compiler.sim.threads.pieces import (
     operand_bytes,
 )
 from tileworkbench.compiler.sim.threads.plan import plan_kernel
+from tileworkbench.compiler.sim.threads.register_file import WARPS
 from tileworkbench.compiler.sim.threads.requests import Request, RequestRecorder, WarpAccess
-from tileworkbench.compiler.sim.threads.wgmma import ROWS, WARPS
+from tileworkbench.compiler.sim.threads.wgmma import ROWS
 from tileworkbench.compiler.sim.values import mask_and, storage_dtype
 
 Array = np.ndarray[Any, Any]
