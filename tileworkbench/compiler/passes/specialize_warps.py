@@ -93,13 +93,13 @@ class SpecializeWarps:
         def change(stmt: Stmt) -> Stmt:
             if not isinstance(stmt, Kernel):
                 return stmt
-            found = list(products(stmt.body))
+            loops = list(products(stmt.body))
             try:
-                made = _Specialization(stmt, program, self.target, names).run() if found else stmt
+                made = _Specialization(stmt, program, self.target, names).run() if loops else stmt
                 said = _division(made)
             except Unsuitable as reason:
                 made, said = stmt, f"its threads start the copies, too, because {reason}"
-            notes.extend(_note(loop, said, program) for loop, _ in found)
+            notes.extend(_note(loop, said, program) for loop, _ in loops)
             return made
 
         body = Rewriter(rewrite_stmt=change)(program.body)
