@@ -130,6 +130,30 @@ def check_badges(notebook: NotebookPage, cell: int) -> None:
     expect(badges).to_have_count(2)
 
 
+def check_ledger(notebook: NotebookPage, cell: int) -> None:
+    """The cell's version is listed; after a change there are two, and what differs."""
+    notebook.execute("tileworkbench:ledger")
+    ledger = notebook.page.locator(".tw-ledger")
+    expect(ledger).to_contain_text("double #1")
+    notebook.run_cell(cell)  # with the changed line
+    expect(ledger).to_contain_text("double #2")
+    for version in ("double #1", "double #2"):
+        ledger.get_by_label(f"Choose {version}").check()
+    ledger.get_by_role("button", name="Compare two").click()
+    expect(ledger.locator("pre").first).to_contain_text("+         T.copy(tile, B[bx * 64, 0])")
+    expect(ledger.locator(".tw-ledger-result")).to_contain_text("double #2")
+
+
+def check_machine(notebook: NotebookPage) -> None:
+    """The status bar, and commands for the course."""
+    machine = notebook.page.locator(".tw-machine")
+    expect(machine).to_contain_text("Tile CPU")
+    names = notebook.page.evaluate(
+        "() => window.jupyterapp.commands.listCommands().filter(name => name.startsWith('tilew'))"
+    )
+    assert {"tileworkbench:course", "tileworkbench:puzzle"} <= set(names)
+
+
 def test_the_whole(lab: LabServer, open_notebook: Callable[..., NotebookPage]) -> None:
     write(lab.root / "whole.ipynb", LINE, "%load_ext tileworkbench", KERNEL)
     notebook = open_notebook("whole.ipynb")
@@ -138,6 +162,8 @@ def test_the_whole(lab: LabServer, open_notebook: Callable[..., NotebookPage]) -
     notebook.run_cell(2)
     check_inspector(notebook, 2)
     check_badges(notebook, 2)
+    check_ledger(notebook, 2)
+    check_machine(notebook)
     assert (notebook.errors, notebook.outside) == ([], [])
 
 
@@ -176,3 +202,34 @@ def test_a_t_of_another_package_is_left_alone(
     expect(notebook.page.locator(".tw-tip")).to_have_count(0)
     expect(notebook.page.locator("[class^=tw-line-]")).to_have_count(0)
     assert (notebook.errors, notebook.outside) == ([], [])
+
+
+@pytest.mark.slow
+def test_a_kernel_without_the_package_dies_and_restarts(
+    lab: LabServer, open_notebook: Callable[..., NotebookPage]
+) -> None:
+    """Nothing is imported behind the user's back, and every panel says what to do."""
+    hidden = "import sys\nsys.modules['tileworkbench'] = None"
+    write(lab.root / "without.ipynb", LINE, hidden, "import os\nos._exit(1)", "1 + 1")
+    notebook = open_notebook("without.ipynb")
+    notebook.execute("tileworkbench:ledger")
+    ledger = notebook.page.locator(".tw-ledger")
+    expect(ledger).to_contain_text("run %load_ext tileworkbench")
+    expect(notebook.page.locator(".tw-machine")).to_have_text("Tile: not loaded")
+    notebook.run_cell(1)
+    expect(ledger).to_contain_text("The kernel's tileworkbench is another version")
+    check_colours(notebook.cell(0))
+    notebook.cell(2).locator(".jp-InputPrompt").click()
+    notebook.page.evaluate("() => void window.jupyterapp.commands.execute('notebook:run-cell')")
+    expect(ledger).to_contain_text("run %load_ext tileworkbench", timeout=60_000)
+    assert notebook.outside == []
+
+
+@pytest.mark.slow
+def test_the_course_is_opened(lab: LabServer, open_notebook: Callable[..., NotebookPage]) -> None:
+    write(lab.root / "start.ipynb", "1")
+    notebook = open_notebook("start.ipynb")
+    notebook.execute("tileworkbench:course")
+    path = notebook.page.evaluate("() => window.jupyterapp.shell.currentWidget.context.path")
+    assert path == "course/00_index.ipynb"
+    assert (lab.root / path).exists()

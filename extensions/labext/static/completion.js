@@ -1,6 +1,7 @@
 // Completes the line of a magic and the names of the language, before any cell has run.
 import { take, vocabulary } from "./shared.js";
 import { magicOf, offersFor } from "./line.js";
+import { known } from "./kernel.js";
 import { kernelNames, speaks } from "./language.js";
 
 const RANK = 600; // before the kernel's, which knows no descriptions
@@ -25,8 +26,8 @@ export async function make(shared) {
   }
 
   function lineOffers(line, first, offset, model) {
-    const known = { kernels: kernelNames(model), targets: words.targets };
-    const { from, items } = offersFor(line, first, words, known);
+    const had = { kernels: kernelNames(model), targets: known.targets ?? words.targets };
+    const { from, items } = offersFor(line, first, words, had);
     return {
       start: offset - (line.length - from),
       end: offset,

@@ -1,6 +1,7 @@
 // The plugins of the extension. One that cannot be had, or fails while it starts, leaves JupyterLab
 // and the others as they are.
-const PLUGINS = ["notebook", "colour", "completion", "help", "badges", "inspector"];
+const PLUGINS = ["notebook", "colour", "completion", "help", "badges", "inspector", "ledger",
+  "course", "status"];
 
 /** A plugin whose failure is a line in the console. */
 function guarded(plugin) {
