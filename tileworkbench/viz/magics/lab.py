@@ -95,13 +95,13 @@ def _measured(kernel: Kernel) -> tuple[str, str]:
 def compared(*chosen: tuple[str, int]) -> Answer:
     """Two versions, by name and number: what was changed in their cells, and all that differs."""
     ledger = ledger_of(get_ipython())  # type: ignore[arg-type]
-    found = [
+    pair = [
         each for name, number in chosen for each in ledger.versions(name) if each.number == number
     ]
-    if len(found) != 2:
+    if len(pair) != 2:
         return Answer({"changes": [], "html": "", "error": "a version is gone: run its cell again"})
-    old, new = found
-    views = [each.kernel.view() for each in found]
+    old, new = pair
+    views = [each.kernel.view() for each in pair]
     names = [f"{name} #{number}" for name, number in chosen]
     changes = change_between((old.line, old.cell), (new.line, new.cell))
     return Answer({"changes": list(changes), "html": comparison_html(views, names), "error": ""})
