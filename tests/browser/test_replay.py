@@ -53,6 +53,12 @@ def stops(A: T.Tensor((64,), "float32")):
         T.copy(tile, B[bx * 32])
     return B
 """,
+    """\
+import numpy as np
+from tests.viz.test_replay import late
+large = late.with_target("cpu").compile(N=8192)
+large.with_inputs(np.arange(8192 * 64, dtype=np.float32).reshape(8192, 64))
+large.show("replay")""",
 ]
 
 
@@ -145,6 +151,17 @@ def test_three_planted_bugs_open_at_their_moment(
     at.get_by_text("k = 1").wait_for()
     stops.get_by_role("button", name="iteration ▶", exact=True).click()
     at.get_by_text("k = 2").wait_for()
+
+    # Of a large tensor the part around the step is shown, and steps far away show another.
+    large = notebook.output(7)
+    large.locator(".tw-replay-where", has_text="breakpoint").wait_for()
+    whole = large.locator("figure[data-buffer='B']")
+    assert "The part [4928:5952, 0:64] of 8192×64." in whole.inner_text()
+    said = settled(large, "B", 0.5, 0.01)
+    element = re.search(r"B\[(\d+), (\d+)\]", said)
+    value = re.search(r"value\s+([\d.]+)", said)
+    assert element is not None and value is not None
+    assert float(value[1]) == int(element[1]) * 64 + int(element[2])
     assert (notebook.errors, notebook.outside) == ([], [])
 
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tileworkbench as tw
+import tileworkbench.language as T
 from tests.api.test_replay import checked, double, outside
 from tests.sim.test_replay import recorded
 from tests.viz.sanitiser import problems
@@ -48,6 +50,79 @@ def test_pages_lead_to_the_recorded_memory(target: str, monkeypatch: pytest.Monk
                 np.testing.assert_array_equal(writers[number], wrote[number])
         step, pages = page["to"] + 1, pages + 1
     assert pages > 2
+
+
+@tw.jit
+def late(A):
+    N = T.const("N")
+    A: T.Tensor[[N, 64], T.float32]
+    B = T.empty((N, 64), T.float32)
+    with T.Kernel(1, threads=64):
+        tile = T.alloc_shared((64, 64), T.float32)
+        for k in T.serial(N // 64):
+            T.copy(A[k * 64, 0], tile)
+            T.copy(tile, B[k * 64, 0])
+            if k == 78:
+                T.breakpoint()
+    return B
+
+
+def test_a_large_tensor_is_shown_where_it_is_touched() -> None:
+    kernel = late.with_target("sim:sm_80").compile(N=8192)
+    kernel.with_inputs(np.ones((8192, 64), np.float32))
+    made = views.record_answer(kernel.view(), {"stage": "tile"})
+    parts = made["page"]["parts"]
+    names = [each["name"] for each in made["buffers"]]
+    (at,) = (number for number, name in enumerate(names) if name == "B")
+    shown = parts[str(at)]
+    assert shown["part"] == "The part [4928:5952, 0:64] of 8192×64."
+    assert shown["origin"] == [4928, 0] and shown["shape"] == [1024, 64]
+    assert shown["start"] == 4928 * 64 and shown["rows"] * shown["columns"] == 1 << 16
+    replay = kernel.view().replays.last_replay
+    page = views.page(replay, replay.first)
+    assert page["parts"].get(str(at), shown)["origin"][0] < 5000
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_parts_are_boxes_around_a_place(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views, "SHOWN", 200)
+    random = np.random.default_rng(seed)
+    shape = tuple(int(n) for n in random.integers(1, 30, random.integers(1, 5)))
+    place = int(random.integers(np.prod(shape)))
+    part = views._part(shape, place)
+    box = tuple(slice(o, o + n) for o, n in zip(part.origin, part.shape, strict=True))
+    places = np.arange(np.prod(shape)).reshape(shape)[box].reshape(-1)
+    assert np.array_equal(places, np.arange(part.start, part.start + part.count))
+    assert place in places and part.count <= max(200, 1)
+    assert part.count == np.prod(shape) or part.count > 200 // max(shape) // 2
+    inside = part.inside(np.array([place, part.start - 1, part.start + part.count]))
+    assert inside.tolist() == [place - part.start]
+
+
+@pytest.mark.parametrize("target", ["cpu", "sim:sm_80"])
+def test_pages_of_parts_lead_to_the_recorded_memory(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "PAGE_ELEMENTS", 5000)
+    monkeypatch.setattr(views, "SHOWN", 96)
+    replay, *_ = recorded("product", target, "lowered")
+    step, moved = replay.first, set()
+    while step <= replay.last:
+        page = views.page(replay, step)
+        held = [values(each["values"]).copy() for each in page["before"]]
+        starts = [0] * len(held)
+        for number, part in page["parts"].items():
+            starts[int(number)] = part["start"]
+            moved.add((number, part["start"]))
+        for sent in page["steps"]:
+            for change in sent["changes"]:
+                held[change["buffer"]][ints(change["places"])] = values(change["new"])
+        data, _ = replay.memory(page["to"])
+        for found, whole, start in zip(held, data, starts, strict=True):
+            wanted = whole[start : start + found.size].astype(found.dtype)
+            np.testing.assert_array_equal(found, wanted)
+        step = page["to"] + 1
+    assert len(moved) > len({number for number, _ in moved})  # another part on another page
 
 
 def test_numbers_that_a_browser_cannot_hold_are_texts() -> None:

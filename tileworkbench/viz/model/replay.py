@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from dataclasses import dataclass
 from math import ceil, prod
 from typing import Any
 
@@ -26,7 +27,8 @@ PAGE_ELEMENTS = 400_000
 """Elements that the steps of one page change, about; the browser asks for further pages."""
 PAGE_STEPS = 1000
 SHOWN = 1 << 16
-"""Elements of a buffer that are shown at once; of a larger one the first rows."""
+"""Elements of a buffer that are shown at once; of a larger one a part around what a page touches."""
+_NEAR = 4000  # steps that are looked at for what is touched
 _WIDTH = 64  # elements in a row of a long vector
 _BARRIERS = ("barrier", "barrier wait", "warpbarrier", "gridbarrier", "clusterbarrier", "waitgroup")
 
@@ -96,8 +98,7 @@ def recorded(view: KernelView, made: Replay) -> dict[str, Any]:
         ]
         for step in made.steps
     ]
-    start = made.moments[0].step if made.moments else made.first
-    start = min(max(start, made.first), max(made.last, made.first))
+    start = opens_at(made)
     return {
         "recorded": True,
         "token": id(made),
@@ -179,23 +180,104 @@ def page(made: Replay, step: int) -> dict[str, Any]:
     and what each reads and writes.
     """
     if not made.steps:
-        return {"from": 0, "to": -1, "before": [], "steps": []}
+        return {"from": 0, "to": -1, "before": [], "steps": [], "parts": {}}
     first, last = _range(made, step)
+    opened = opens_at(made)
+    parts = find_parts(made, opened if first <= opened <= last else first)
     data, writers = made.memory(first - 1)
     before = [
-        {"values": _values(data[at][:SHOWN]), "writers": _packed(writers[at][:SHOWN])}
-        for at in range(len(made.buffers))
+        {"values": _values(part.of(data[at])), "writers": _packed(part.of(writers[at]))}
+        for at, part in enumerate(parts)
     ]
     steps = [
         {
-            "changes": [_change(change) for change in made.step(at).changes],
+            "changes": [_change(each, parts[each.buffer]) for each in made.step(at).changes],
             "reads": [
-                [number, _packed(places[places < SHOWN])] for number, places in made.step(at).reads
+                [number, _packed(parts[number].inside(places))]
+                for number, places in made.step(at).reads
             ],
         }
         for at in range(first, last + 1)
     ]
-    return {"from": first, "to": last, "before": before, "steps": steps}
+    moved = {
+        str(number): _placed(made.buffers[number], part)
+        for number, part in enumerate(parts)
+        if part.count < prod(made.buffers[number].shape)
+    }
+    return {"from": first, "to": last, "before": before, "steps": steps, "parts": moved}
+
+
+def opens_at(made: Replay) -> int:
+    """The step that a replay opens at: its first finding, else its first step."""
+    start = made.moments[0].step if made.moments else made.first
+    return min(max(start, made.first), max(made.last, made.first))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What is shown of a buffer: a box that is contiguous in it, `count` elements from `start` on.
+    `origin` is its first index in what is kept of the buffer.
+    """
+
+    shape: tuple[int, ...]
+    origin: tuple[int, ...]
+    start: int
+    count: int
+
+    def of(self, values: Array) -> Array:
+        """Its values."""
+        return values[self.start : self.start + self.count]
+
+    def inside(self, places: Array) -> Array:
+        """The places that it has, counted in it."""
+        found = places - self.start
+        return found[(found >= 0) & (found < self.count)]
+
+
+def find_parts(made: Replay, step: int) -> list[Part]:
+    """What is shown of each buffer around `step`: all of it, or the part where the next of its
+    elements is touched.
+    """
+    large = {n for n, each in enumerate(made.buffers) if prod(each.shape) > SHOWN}
+    touched: dict[int, int] = {}
+    for moment in made.moments:
+        for number in large:
+            buffer = made.buffers[number]
+            inside = [at - o for at, o in zip(moment.index, buffer.origin, strict=False)]
+            is_here = moment.step == step and moment.buffer == buffer.name
+            if is_here and len(inside) == len(buffer.shape):
+                touched[number] = int(np.ravel_multi_index(inside, buffer.shape, mode="clip"))
+    behind = range(step, min(step + _NEAR, made.last + 1))
+    before = range(step - 1, max(step - _NEAR, made.first) - 1, -1)
+    for at in (*behind, *before):
+        if large <= touched.keys():
+            break
+        shown = made.step(at)
+        for number, places in ((each.buffer, each.places) for each in shown.changes):
+            if places.size:
+                touched.setdefault(number, int(places.min()))
+        for number, places in shown.reads:
+            if places.size:
+                touched.setdefault(number, int(places.min()))
+    return [_part(each.shape, touched.get(n, 0)) for n, each in enumerate(made.buffers)]
+
+
+def _part(shape: tuple[int, ...], place: int) -> Part:
+    """The largest box of whole rows, planes and so on with `place` and at most `SHOWN` elements."""
+    if prod(shape) <= SHOWN:
+        return Part(shape, (0,) * len(shape), 0, prod(shape))
+    index = [int(at) for at in np.unravel_index(place, shape)]
+    extents, origin = list(shape), [0] * len(shape)
+    for axis, size in enumerate(shape):
+        below = prod(shape[axis + 1 :])
+        extents[axis] = min(size, max(SHOWN // below, 1))
+        # A few rows before the place show where it is.
+        first = max(index[axis] - extents[axis] // 8, 0) // _WIDTH * _WIDTH
+        origin[axis] = min(first if extents[axis] > _WIDTH else index[axis], size - extents[axis])
+        if below <= SHOWN:
+            break
+    start = int(np.ravel_multi_index(origin, shape))
+    return Part(tuple(extents), tuple(origin), start, prod(extents))
 
 
 def _range(made: Replay, step: int) -> tuple[int, int]:
@@ -215,12 +297,13 @@ def _range(made: Replay, step: int) -> tuple[int, int]:
     return first, at - 1
 
 
-def _change(change: Change) -> dict[str, Any]:
-    shown = change.places < SHOWN
+def _change(change: Change, part: Part) -> dict[str, Any]:
+    places = change.places - part.start
+    shown = (places >= 0) & (places < part.count)
     writers, threads = change.writers, change.threads
     return {
         "buffer": change.buffer,
-        "places": _packed(change.places[shown].astype(np.int32)),
+        "places": _packed(places[shown].astype(np.int32)),
         "old": _values(change.old[shown]),
         "new": _values(change.new[shown]),
         "writers": writers if isinstance(writers, int) else _packed(writers[shown]),
@@ -250,21 +333,36 @@ def _values(values: Array) -> dict[str, Any]:
 
 
 def _buffer(buffer: Contents) -> dict[str, Any]:
-    rows, columns = extent(buffer.shape, buffer.lanes)
-    owners = None if buffer.owners is None else _packed(buffer.owners.reshape(-1)[:SHOWN])
+    whole = Part(buffer.shape, (0,) * len(buffer.shape), 0, prod(buffer.shape))
     return {
         "name": buffer.name,
         "dtype": buffer.dtype,
         "scope": buffer.scope,
-        "shape": list(buffer.shape),
-        "origin": list(buffer.origin),
         "block": list(buffer.block),
         "born": buffer.born,
         "lanes": buffer.lanes,
-        "rows": min(rows, max(SHOWN // columns, 1)),
+        **_placed(buffer, whole),
+    }
+
+
+def _placed(buffer: Contents, part: Part) -> dict[str, Any]:
+    """Where a part of a buffer is in it, and its rows and columns."""
+    rows, columns = extent(part.shape, buffer.lanes)
+    owners = buffer.owners
+    origin = [at + first for at, first in zip(part.origin, buffer.origin, strict=True)]
+    said = ""
+    if part.count < prod(buffer.shape):
+        box = (f"{at}:{at + size}" for at, size in zip(origin, part.shape, strict=True))
+        said = f"The part [{', '.join(box)}] of {'×'.join(map(str, buffer.shape))}."
+    return {
+        "shape": list(part.shape),
+        "origin": origin,
+        "start": part.start,
+        "rows": rows,
         "columns": columns,
-        "size": prod(buffer.shape),
-        "owners": owners,
+        "size": part.count,
+        "part": said,
+        "owners": None if owners is None else _packed(part.of(owners.reshape(-1))),
     }
 
 

@@ -59,7 +59,7 @@ export function render({ model, el, data }) {
 function player({ model, body, root, data, message }) {
   const { first, steps } = data;
   const last = first + steps.length - 1;
-  const memory = new Memory(model, data.token, data.page);
+  const memory = new Memory(model, data.token, data.page, data.buffers);
   const scope = tw.scope(model);
   let step = data.start;
   let asked = 0;
@@ -162,7 +162,8 @@ function player({ model, body, root, data, message }) {
       message.textContent = "Click an element first.";
       return;
     }
-    const answer = await tw.ask(model, { type: "replay-next-write", token: data.token, ...grids.chosen, step, back });
+    const answer = await tw.ask(model, { type: "replay-next-write", token: data.token, buffer: grids.chosen.buffer,
+      place: grids.chosen.place + data.buffers[grids.chosen.buffer].start, step, back });
     if (answer.step < 0) message.textContent = `No ${back ? "earlier" : "later"} step writes ${named(data.buffers[grids.chosen.buffer], grids.chosen.place)}.`;
     else go(answer.step);
   }
@@ -210,7 +211,7 @@ function player({ model, body, root, data, message }) {
     const owner = grids.ownerOf(found, place);
     const rows = [["value", writer === -1 ? "nothing yet" : long(memory.values[buffer][place])]];
     if (owner !== null && owner >= 0) rows.push(["owner", `thread ${owner}, warp ${Math.floor(owner / 32)} lane ${owner % 32}`]);
-    const under = data.flights.find((each) => each.buffer === buffer && flying(each, step) && each.decoded?.includes(place));
+    const under = data.flights.find((each) => each.buffer === buffer && flying(each, step) && each.decoded?.includes(place + found.start));
     if (under) rows.push(["under way", `${under.engine} of line ${under.line}, since step ${under.began}`]);
     const show = (by) => info.replaceChildren(tw.el("b", { class: "tw-mono" }, named(found, place)),
       tw.el("table", { class: "tw-data" }, tw.el("tbody", {}, ...[...rows, ["written last", by]].map(([name, value]) =>
@@ -218,7 +219,7 @@ function player({ model, body, root, data, message }) {
     const before = writer === -2 ? "before the block began" : writer === -1 ? "never" : writer < first ? `before step ${first}` : "";
     show(before || `in step ${writer}`);
     if (before) return;
-    const by = await tw.ask(model, { type: "replay-writer", token: data.token, buffer, place, step: writer }).catch(() => null);
+    const by = await tw.ask(model, { type: "replay-writer", token: data.token, buffer, place: place + found.start, step: writer }).catch(() => null);
     if (mine !== pointed || !by) return;
     show(`${by.line ? `line ${by.line}, ` : ""}step ${writer}${by.thread >= 0 ? `, by thread ${by.thread}` : ""}`);
   }

@@ -72,6 +72,11 @@ export class BufferGrids {
   constructor(data, memory, { hover, choose }) {
     this.data = data;
     this.memory = memory;
+    memory.moved = (buffer, by) => {
+      for (const each of [this.chosen, this.wrong]) if (each?.buffer === buffer) each.place += by;
+      const [place, { size }] = [this.chosen?.place ?? 0, data.buffers[buffer]];
+      if (this.chosen?.buffer === buffer && (place < 0 || place >= size)) this.chosen = null;
+    };
     // What is on the chip comes first: that is where things go wrong.
     const order = [...data.buffers.keys()].sort((a, b) => rank(data.buffers[a]) - rank(data.buffers[b]));
     this.parts = order.map((number) => {
@@ -117,7 +122,7 @@ export class BufferGrids {
       (SCOPES[buffer.scope.split(".")[0]] ?? buffer.scope) +
       (buffer.origin.some((at) => at) ? ` from [${buffer.origin.join(", ")}]` : "");
     figure.below.textContent = (dirty ? `${dirty} written by this step. ` : "") +
-      (rows * columns < buffer.size ? `The first ${rows} rows of ${Math.ceil(buffer.size / columns)}.` : "");
+      buffer.part;
     grid.show({
       rows, columns, letters: 6, most: [columns <= 16 ? 42 : 18, Math.min(18, Math.max(Math.floor(320 / rows), 4))],
       rowName: (row) => this.rowName(buffer, row),
@@ -152,7 +157,7 @@ export class BufferGrids {
       if (buffer === number && defines) for (const place of places) found[place] = WRITTEN;
     for (const flight of this.data.flights)
       if (flight.buffer === number && flying(flight, this.memory.step))
-        for (const place of placesOf(flight)) found[place] = FLYING;
+        for (const place of placesOf(flight)) found[place - this.data.buffers[number].start] = FLYING;
     return found;
   }
 

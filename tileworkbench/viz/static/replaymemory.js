@@ -30,17 +30,28 @@ export class Memory {
    * @param {Model} model
    * @param {number} token of the replay
    * @param {any} page the one that it opens with
+   * @param {any[]} buffers of the replay; of a large one a page shows a part
    */
-  constructor(model, token, page) {
+  constructor(model, token, page, buffers) {
     this.model = model;
     this.token = token;
+    this.buffers = buffers;
     this.open(page);
   }
+
+  /** Told when another part of a buffer is shown: places in it grow by `by`. @type {(buffer: number, by: number) => void} */
+  moved = () => {};
 
   open(page) {
     this.from = page.from;
     this.to = page.to;
     this.step = page.from - 1;
+    for (const [key, part] of Object.entries(page.parts)) {
+      const buffer = this.buffers[Number(key)];
+      const by = buffer.start - part.start;
+      Object.assign(buffer, part, { decoded: undefined });
+      this.moved(Number(key), by);
+    }
     this.values = page.before.map((each) => {
       const held = values(each.values);
       return Array.isArray(held) ? [...held] : held;
