@@ -27,7 +27,7 @@ PAGE_ELEMENTS = 400_000
 """Elements that the steps of one page change, about; the browser asks for further pages."""
 PAGE_STEPS = 1000
 SHOWN = 1 << 16
-"""Elements of a buffer that are shown at once; of a larger one a part around what a page touches."""
+"""Elements of a buffer that are shown at once; of a larger one a part around what is touched."""
 _NEAR = 4000  # steps that are looked at for what is touched
 _WIDTH = 64  # elements in a row of a long vector
 _BARRIERS = ("barrier", "barrier wait", "warpbarrier", "gridbarrier", "clusterbarrier", "waitgroup")
@@ -230,8 +230,8 @@ class Part:
 
     def inside(self, places: Array) -> Array:
         """The places that it has, counted in it."""
-        found = places - self.start
-        return found[(found >= 0) & (found < self.count)]
+        own = places - self.start
+        return own[(own >= 0) & (own < self.count)]
 
 
 def find_parts(made: Replay, step: int) -> list[Part]:
