@@ -42,8 +42,10 @@ class HandoverLoops:
                 if each.first == at:
                     place, parity = each.filled.place(distance), each.filled.parity(distance)
                     stmts.append(BarrierWait(place, parity, site=each.loads[0].site))
-            follows = plan.batches_follow and isinstance(stmt, WaitGroup)
-            stmts.append(replace(stmt, pending=1) if follows else stmt)
+            if plan.batches_follow and isinstance(stmt, WaitGroup):
+                stmts.append(replace(stmt, pending=1))
+            else:
+                stmts.append(stmt)
             for each in plan.handovers:
                 if each.last == at:
                     stmts += self.release(each, plan, loop, distance)
