@@ -70,6 +70,8 @@ def main() -> None:
             def run(*observers: Observer, each: Program = each, by: Recorder = recorder) -> None:
                 options = replace(by.options, observers=observers)
                 simulate(each, arguments, None, options, program)
+                for observer in observers:
+                    finish(observer)
 
             rows.append({"program": stage, "recorder": name} | measured(run, recorder, given))
     text = (
@@ -79,6 +81,15 @@ def main() -> None:
     print(text)
     if not given.quick:
         print(f"written to {write_results('recording', facts, rows, text)}")
+
+
+def finish(observer: Observer) -> None:
+    """What a recorder still does after the run, before there is something to show."""
+    match observer:
+        case FootprintRecorder():
+            observer.finish()
+        case StepRecorder():
+            observer.replay("matmul", "")
 
 
 def measured(
