@@ -22,7 +22,7 @@ from tileworkbench.viz.model.layout import layout_model
 from tileworkbench.viz.model.layout_steps import layout_steps
 from tileworkbench.viz.model.passes import PassBrowser
 from tileworkbench.viz.model.roofline_view import roofline_model
-from tileworkbench.viz.model.source import line_answer
+from tileworkbench.viz.model.source import line_of
 from tileworkbench.viz.model.source import model as source_model
 from tileworkbench.viz.model.view import KernelView
 from tileworkbench.viz.model.views import VIEWS, available, view_model
@@ -69,7 +69,7 @@ def saved_parts(view: KernelView) -> Parts:
         "views": {name: view_model(view, name) for name in available(view) if VIEWS[name].model},
         "layouts": {buffer.name: _slices(buffer) for buffer in view.layouts},
         "lines": {
-            line: line_answer(view, {"line": line})
+            line: line_of(browser, line)
             for line in range(record.first_line, record.first_line + record.source.count("\n") + 1)
         },
     }

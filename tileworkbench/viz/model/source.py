@@ -70,8 +70,11 @@ def _plain(cost: dict[str, Any]) -> dict[str, Any]:
 
 def line_answer(view: KernelView, content: dict[str, Any]) -> dict[str, Any]:
     """What became of one line: its IR after each pass that changed the program, and its code."""
-    number = int(content["line"])
-    browser = PassBrowser(view.record)
+    return line_of(PassBrowser(view.record), int(content["line"]))
+
+
+def line_of(browser: PassBrowser, number: int) -> dict[str, Any]:
+    """`line_answer` for a browser that several lines share: printing programs takes long."""
     passes = []
     for index, entry in enumerate(browser.overview(live=False)["entries"]):
         if not entry["changed"]:
@@ -81,7 +84,7 @@ def line_answer(view: KernelView, content: dict[str, Any]) -> dict[str, Any]:
             indent = min(len(text) - len(text.lstrip()) for text in texts)
             cut = [text[indent:] for text in texts[:_CODE_LINES]]
             passes.append({"name": entry["name"], "lines": cut})
-    return {"passes": passes, "code": code_of_line(view.record.code, number)[:_CODE_LINES]}
+    return {"passes": passes, "code": code_of_line(browser.record.code, number)[:_CODE_LINES]}
 
 
 def code_of_line(code: str, number: int) -> list[str]:
