@@ -11,7 +11,6 @@ QUICK = (
     "03_roofline",
     "04_gpu_without_a_gpu",
     "05_elementwise_and_masks",
-    "07_shared_memory_and_banks",
 )
 
 

@@ -468,7 +468,7 @@ def test_a_block_that_never_arrives():
     assert first.endswith("for 'bars[0]'")
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(
     size=st.sampled_from([2, 3, 4]),
     rounds=st.lists(
