@@ -71,7 +71,6 @@ gpu-report:
 # For developers of views. Nothing is built: the checked files are the ones that browsers load.
 check-js: $(VENV)/node/node_modules/.bin/tsc
 	$< -p jsconfig.json
-	$< -p jsconfig.strict.json
 
 $(VENV)/node/node_modules/.bin/tsc: Makefile
 	@command -v npm >/dev/null || { echo "make check-js needs Node.js and npm; no other target does"; exit 1; }

@@ -1,7 +1,7 @@
 // The shapes that views share, for `tsc --checkJs` (`make check-js`) and for editors; never loaded.
 
 /** What is chosen in one view and marked in all. A line of 0 is none. */
-interface Selection {
+interface Chosen {
   line?: number;
   /** Several, in place of `line`: those that use a buffer. */
   lines?: number[];
@@ -59,8 +59,8 @@ interface Cell {
 
 /** What a `CellGrid` shows; cells.js says what each part is. */
 interface Picture {
-  title: string;
-  note: string;
+  title?: string;
+  note?: string;
   label: string;
   rows: number;
   columns: number;
@@ -93,7 +93,7 @@ interface Tile {
 }
 
 /** A request of an access: an address per thread, or `NOBODY`; what it is done `times` times. */
-interface Request {
+interface AccessRequest {
   times: number;
   addresses: Int32Array | number[];
   register?: string;
@@ -102,7 +102,7 @@ interface Request {
 interface Access {
   kind: string;
   width: number;
-  requests: Request[];
+  requests: AccessRequest[];
   [more: string]: any;
 }
 
@@ -115,4 +115,188 @@ interface SharedBuffer {
   name: string;
   lines: number[];
   [more: string]: any;
+}
+
+/** An object of a view's data, as a module of viz/model wrote it. */
+type Fields = Record<string, any>;
+
+/** What a view listens with; `scope` of common.js. */
+interface Scope {
+  on(event: string, listener: (...values: any[]) => void): void;
+  add(end: Dispose | void): any;
+  dispose(): void;
+}
+
+/** An event of a key or a pointer, at an element. */
+type Pressed = (KeyboardEvent | MouseEvent) & { target: any; [more: string]: any };
+
+/** The colours that numbers (`sequence`) and categories get. */
+interface Palette {
+  sequence: Colour[];
+  categories: Colour[];
+  shade: number;
+}
+
+/** How a cell that is not pinned looks in a theme. */
+interface Theme {
+  veil: Colour;
+  share: number;
+  letters: Colour;
+}
+
+/** What a `LayoutGrid` draws: a `LayoutSlice` or a `HardwareSlice` of slices.js. */
+interface Slice {
+  rows: number;
+  columns: number;
+  cells: number;
+  [more: string]: any;
+}
+
+/** The cells of a grid that are in sight. */
+interface Seen {
+  [edge: string]: number;
+}
+
+/** An instruction's part of a tile, outlined on a layout. */
+interface Atom {
+  name: string;
+  rows: number;
+  columns: number;
+  [more: string]: any;
+}
+
+/** The lanes that shared memory serves together, with what they cost; of memory.js. */
+interface Phase {
+  warp: number;
+  number: number;
+  lanes: number[];
+  addresses: number[];
+  /** For each bank its words, each with the lanes that want it. */
+  banks: Map<number, Map<number, number[]>>;
+  degree: number;
+  ideal: number;
+  [more: string]: any;
+}
+
+/** A phase and what is looked at in it, for the pictures of bankpictures.js. */
+interface Scene {
+  phase: Phase;
+  focus: number | null;
+  tile: Tile;
+  layout: Places;
+  width: number;
+  palette: Palette;
+  [more: string]: any;
+}
+
+/** The lanes of a warp that access global memory together. */
+interface WarpRequest {
+  warp: number;
+  lanes: number[];
+  addresses: number[];
+  sectors: number[];
+  ideal: number;
+  [more: string]: any;
+}
+
+/** A line of a list of accesses; `used` and `ideal` in its unit. */
+interface AccessRow {
+  index: number;
+  line: number;
+  side: string;
+  described: string;
+  used: number;
+  ideal: number;
+  bad: boolean;
+  cells: string[];
+}
+
+/** What `accessTable` of accesses.js shows. */
+interface AccessTable {
+  heads: string[];
+  groups: { name: string; note: string; accesses: AccessRow[] }[];
+  choose(index: number): void;
+}
+
+/** A layout that can be tried out; `pitch` of padded rows, in elements. */
+interface LayoutChoice {
+  name: string;
+  pitch: number;
+  [more: string]: any;
+}
+
+/** What a line costs, and the lines of a cell with their costs; of viz/model/lines.py. */
+interface Cost {
+  line: number;
+  weight: number;
+  [more: string]: any;
+}
+interface LineCosts {
+  lines: string[];
+  first: number;
+  costs: Cost[];
+  [more: string]: any;
+}
+interface Metric {
+  label: string;
+  show(value: number): string;
+  /** None of a line that has no such number. */
+  of(cost: Cost): number | null;
+  /** Where nothing is lost; 0 where it is left out. */
+  floor?: number;
+}
+
+/** What a pass changed, as lines and as a tree; of viz/model/diffs.py. */
+interface PassDiff {
+  added: number;
+  removed: number;
+  rewrites: Record<string, number>;
+  [more: string]: any;
+}
+type PassTree = any;
+
+/** What is known of a name of the IR. */
+interface NameFacts {
+  name: string;
+  facts: [string, string][];
+  /** Its line, 0 of one that the signature has. */
+  defined: number;
+  used: number[];
+  uses: number;
+}
+
+/** A line that a thread printed. */
+interface PrintedLine {
+  block: number[];
+  [more: string]: any;
+}
+
+/** Something found in a replay: a race, a wrong access, a breakpoint. */
+interface Moment {
+  step: number;
+  kind: string;
+  [more: string]: any;
+}
+
+/** A buffer of a replayed block; its part from `start` on is shown. */
+interface ReplayBuffer {
+  name: string;
+  shape: number[];
+  start: number;
+  [more: string]: any;
+}
+
+/** The contents of all buffers at a step; `Memory` of replaymemory.js. */
+interface ReplayMemory {
+  values: any[];
+  writers: Int32Array[];
+  [more: string]: any;
+}
+
+/** What a sheet of the playground does: an element is pointed at, another slice is wanted. */
+interface SheetEvents {
+  themed: HTMLElement;
+  hovered(index: number[] | null): void;
+  sliced(lead: number[]): void;
+  insert(code: string, sheet: any): void;
 }

@@ -10,14 +10,14 @@ const WAIT = 200; // ms: outputs come one after the other
 const LOST = 1.01; // more wavefronts than needed, by this factor
 
 /** `2048` as `2.0k`: three digits at most. */
-function short(count, step = 1000, units = ["", "k", "M", "G", "T"]) {
+function short(/** @type {number} */ count, step = 1000, units = ["", "k", "M", "G", "T"]) {
   let at = 0;
   while (count >= 1000 && at < units.length - 1) [count, at] = [count / step, at + 1];
   return `${at && count < 10 ? count.toFixed(1) : Math.round(count)}${units[at]}`;
 }
-const shortBytes = (count) => short(count, 1024, ["B", "K", "M", "G", "T"]);
+const shortBytes = (/** @type {number} */ count) => short(count, 1024, ["B", "K", "M", "G", "T"]);
 
-const spoken = ({ line, weight, bytes, wavefronts, ideal }) => [
+const spoken = (/** @type {LineBadge} */ { line, weight, bytes, wavefronts, ideal }) => [
   `line ${line}: ${Math.round(weight * 100)} % of the estimated time`,
   bytes ? `${shortBytes(bytes)} of memory traffic` : "",
   wavefronts ? `${wavefronts} wavefronts, ${ideal} needed` : "",
@@ -25,14 +25,18 @@ const spoken = ({ line, weight, bytes, wavefronts, ideal }) => [
 ].filter(Boolean).join("; ");
 
 /** A line's numbers as they are shown; null for one that costs nothing. */
-function badgeOf(cost) {
+function badgeOf(/** @type {Cost} */ cost) {
   const bytes = (cost.global_bytes ?? 0) + (cost.shared_bytes ?? 0);
   const { line, weight, wavefronts, ideal } = cost;
   return weight || bytes || wavefronts ? { line, weight, bytes, wavefronts, ideal } : null;
 }
 
-function draw(badge) {
+function draw(/** @type {LineBadge} */ badge) {
   const { weight, bytes, wavefronts, ideal } = badge;
+  /**
+   * @param {string} kind
+   * @param {string} text
+   */
   const part = (kind, text) => element("span", { className: `tw-badge-${kind}` }, text);
   const share = Math.round(weight * 100);
   const node = element("div", { className: "tw-badge", title: spoken(badge) },
@@ -46,7 +50,7 @@ function draw(badge) {
   return node;
 }
 
-export async function make(shared) {
+export async function make(/** @type {Shared} */ shared) {
   const [{ IEditorExtensionRegistry, EditorExtensionRegistry }, view, state, { ICommandPalette }] =
     await Promise.all([
       take(shared, "@jupyterlab/codemirror"), take(shared, "@codemirror/view"),
@@ -57,12 +61,12 @@ export async function make(shared) {
   let visible = true;
 
   class Badge extends view.GutterMarker {
-    constructor(badge) {
+    constructor(/** @type {LineBadge} */ badge) {
       super();
       this.badge = badge;
     }
 
-    eq(other) {
+    eq(/** @type {{ badge: LineBadge }} */ other) {
       return JSON.stringify(other.badge) === JSON.stringify(this.badge);
     }
 
@@ -75,19 +79,19 @@ export async function make(shared) {
   const put = state.StateEffect.define();
   const field = state.StateField.define({
     create: () => state.RangeSet.empty,
-    update(marks, transaction) {
+    update(/** @type {any} */ marks, /** @type {any} */ transaction) {
       for (const effect of transaction.effects) if (effect.is(put)) return effect.value;
       if (!transaction.docChanged) return marks;
       let kept = marks;
-      transaction.changes.iterChangedRanges((from, to) => {
+      transaction.changes.iterChangedRanges((/** @type {number} */ from, /** @type {number} */ to) => {
         const first = transaction.startState.doc.lineAt(from).from;
-        kept = kept.update({ filter: (at) => at < first || at > to });
+        kept = kept.update({ filter: (/** @type {number} */ at) => at < first || at > to });
       });
       return kept.map(transaction.changes);
     },
   });
 
-  function marksOf(data, doc) {
+  function marksOf(/** @type {LineCosts | null} */ data, /** @type {any} */ doc) {
     const marks = [];
     if (!data) return state.RangeSet.empty;
     for (const cost of data.costs) {
@@ -102,7 +106,7 @@ export async function make(shared) {
 
   /** Follows the outputs of the editor's cell. */
   class Follower {
-    constructor(editor, model) {
+    constructor(/** @type {CodeEditor} */ editor, /** @type {CellModel} */ model) {
       this.editor = editor;
       this.model = model;
       this.asked = 0;
@@ -139,18 +143,18 @@ export async function make(shared) {
   const editors = new Set();
   const gutter = view.gutter({
     class: "tw-badges",
-    markers: (editor) => editor.state.field(field),
+    markers: (/** @type {CodeEditor} */ editor) => editor.state.field(field),
     domEventHandlers: {
-      mousedown(editor, block) {
+      mousedown(/** @type {CodeEditor} */ editor, /** @type {{ from: number }} */ block) {
         open(editor, block.from);
         return true;
       },
     },
   });
 
-  function factory({ model }) {
+  function factory(/** @type {{ model: CellModel }} */ { model }) {
     if (!model?.outputs) return null;
-    const follower = view.ViewPlugin.define((editor) => {
+    const follower = view.ViewPlugin.define((/** @type {CodeEditor} */ editor) => {
       const made = new Follower(editor, model);
       editors.add(made);
       return { destroy: () => { editors.delete(made); made.destroy(); } };
@@ -160,19 +164,19 @@ export async function make(shared) {
   }
 
   /** The badge of the line that starts at a place. */
-  function badgeAt(editor, at) {
+  function badgeAt(/** @type {CodeEditor} */ editor, /** @type {number} */ at) {
     /** @type {any} */
     let found = null;
-    editor.state.field(field, false)?.between(at, at, (_from, _to, mark) => { found = mark.badge; });
+    editor.state.field(field, false)?.between(at, at, (/** @type {number} */ _from, /** @type {number} */ _to, /** @type {{ badge: LineBadge }} */ mark) => { found = mark.badge; });
     return found;
   }
 
-  async function open(editor, at) {
+  async function open(/** @type {CodeEditor} */ editor, /** @type {number} */ at) {
     const badge = badgeAt(editor, at);
     if (!badge) return;
     const dom = element("div", { className: "tw-tip", role: "dialog", tabIndex: -1,
       "aria-label": `What became of line ${badge.line}` });
-    dom.addEventListener("keydown", (event) => {
+    dom.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
       if (event.key !== "Escape") return;
       event.stopPropagation();
       tips.close(editor);
@@ -202,6 +206,11 @@ export async function make(shared) {
     description: "Shows what each line of a kernel costs.",
     requires: [IEditorExtensionRegistry],
     optional: [ICommandPalette],
+    /**
+     * @param {Lab} app
+     * @param {Registry} registry
+     * @param {Commands | null} palette
+     */
     activate(app, registry, palette) {
       registry.addExtension({ name: "tileworkbench:badges", factory });
       const editor = () => app.shell.currentWidget?.content?.activeCell?.editor?.editor;
@@ -228,7 +237,7 @@ export async function make(shared) {
 }
 
 /** A style sheet of the views. */
-function sheet(name) {
+function sheet(/** @type {string} */ name) {
   const href = new URL(`./views/${name}.css`, import.meta.url).href;
   if ([...document.styleSheets].some((each) => each.href === href)) return;
   document.head.append(element("link", { rel: "stylesheet", href }));

@@ -5,7 +5,7 @@ const LIMIT = 32e6; // bytes that an output may unpack to
 const STILL = "<TileKernel "; // how the text of an output with a card begins
 
 /** Raises where another version of the package made a card. */
-export function checkedVersion(data) {
+export function checkedVersion(/** @type {any} */ data) {
   if (data.version !== VERSION) throw new Error(`saved by tileworkbench ${data.version}`);
 }
 
@@ -13,7 +13,7 @@ export function checkedVersion(data) {
  * The last output of a cell that shows a kernel's card, with the type to draw it from: without the
  * data of the card, what stands for it where no front end was.
  */
-export function cardOf(cell) {
+export function cardOf(/** @type {CellModel} */ cell) {
   const outputs = cell?.outputs;
   for (let at = (outputs?.length ?? 0) - 1; at >= 0; at--) {
     const output = outputs.get(at);
@@ -25,7 +25,7 @@ export function cardOf(cell) {
 }
 
 /** The data of a cell's card, or null where it has none of this version. */
-export function dataOf(cell) {
+export function dataOf(/** @type {CellModel} */ cell) {
   const card = cardOf(cell);
   const data = card?.type === MIME ? card.output.data[MIME] : null;
   if (data) checkedVersion(data);
@@ -33,7 +33,7 @@ export function dataOf(cell) {
 }
 
 /** What `viz/model/saved.py` packed: JSON, with tables as differences behind it. */
-export async function unpack(text) {
+export async function unpack(/** @type {string} */ text) {
   const packed = Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
   const chunks = [];
   let size = 0;

@@ -2,16 +2,21 @@
 import { style, take, vocabulary } from "./shared.js";
 import { magicOf, marksOf } from "./line.js";
 
-export async function make(shared) {
+export async function make(/** @type {Shared} */ shared) {
   const [{ IEditorExtensionRegistry, EditorExtensionRegistry }, view, state, words] =
     await Promise.all([
       take(shared, "@jupyterlab/codemirror"), take(shared, "@codemirror/view"),
       take(shared, "@codemirror/state"), vocabulary(), style(),
     ]);
   const { Decoration, ViewPlugin } = view;
-  const kinds = {};
+  const kinds = /** @type {Record<string, object>} */ ({});
+  /** @param {string} kind */
   const decoration = (kind) => (kinds[kind] ??= Decoration.mark({ class: `tw-line-${kind}` }));
 
+  /**
+   * @param {{ doc: any }} given
+   * @param {readonly { from: number, to: number }[]} ranges
+   */
   function decorate({ doc }, ranges) {
     const made = new state.RangeSetBuilder();
     for (const { from, to } of ranges)
@@ -25,19 +30,19 @@ export async function make(shared) {
     return made.finish();
   }
 
-  const plugin = ViewPlugin.define((editor) => ({
+  const plugin = ViewPlugin.define((/** @type {CodeEditor} */ editor) => ({
     shown: decorate(editor.state, editor.visibleRanges),
-    update(change) {
+    update(/** @type {any} */ change) {
       if (change.docChanged || change.viewportChanged)
         this.shown = decorate(change.state, change.view.visibleRanges);
     },
-  }), { decorations: (value) => value.shown });
+  }), { decorations: (/** @type {{ shown: object }} */ value) => value.shown });
 
   return {
     id: "@tileworkbench/labext:colour",
     description: "Colours the first line of %%tile cells.",
     requires: [IEditorExtensionRegistry],
-    activate: (_app, registry) => registry.addExtension({
+    activate: (/** @type {Lab} */ _app, /** @type {Registry} */ registry) => registry.addExtension({
       name: "tileworkbench:colour",
       factory: () => EditorExtensionRegistry.createImmutableExtension(state.Prec.highest(plugin)),
     }),

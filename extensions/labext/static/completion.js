@@ -7,12 +7,12 @@ import { kernelNames, speaks } from "./language.js";
 const RANK = 600; // before the kernel's, which knows no descriptions
 const NOTHING = { start: 0, end: 0, items: [] };
 
-export async function make(shared) {
+export async function make(/** @type {Shared} */ shared) {
   const [{ ICompletionProviderManager }, words] =
     await Promise.all([take(shared, "@jupyterlab/completer"), vocabulary()]);
 
   /** Names after `T.` up to the cursor. */
-  function names(line, offset) {
+  function names(/** @type {string} */ line, /** @type {number} */ offset) {
     const found = /(?<![\w.])T\.(\w*)$/.exec(line);
     if (!found) return NOTHING;
     const items = Object.entries(words.language)
@@ -25,13 +25,19 @@ export async function make(shared) {
     return { start: offset - found[1].length, end: offset, items };
   }
 
+  /**
+   * @param {string} line
+   * @param {boolean} first
+   * @param {number} offset
+   * @param {CellModel} model
+   */
   function lineOffers(line, first, offset, model) {
     const had = { kernels: kernelNames(model), targets: known.targets ?? words.targets };
     const { from, items } = offersFor(line, first, words, had);
     return {
       start: offset - (line.length - from),
       end: offset,
-      items: items.map(({ label, kind, about }) => ({ label, type: kind, documentation: about })),
+      items: items.map((/** @type {Offer} */ { label, kind, about }) => ({ label, type: kind, documentation: about })),
     };
   }
 
@@ -39,7 +45,11 @@ export async function make(shared) {
     identifier: "tileworkbench:words",
     rank: RANK,
     renderer: null,
-    isApplicable: async ({ editor }) => Boolean(editor),
+    isApplicable: async (/** @type {{ editor: any }} */ { editor }) => Boolean(editor),
+    /**
+     * @param {{ text: string, offset: number }} given
+     * @param {{ editor: any }} given
+     */
     async fetch({ text, offset }, { editor }) {
       const before = text.slice(0, offset);
       const start = before.lastIndexOf("\n") + 1;
@@ -54,6 +64,6 @@ export async function make(shared) {
     id: "@tileworkbench/labext:completion",
     description: "Completes %%tile lines and names of the language.",
     requires: [ICompletionProviderManager],
-    activate: (_app, manager) => manager.registerProvider(provider),
+    activate: (/** @type {Lab} */ _app, /** @type {{ registerProvider(provider: object): void }} */ manager) => manager.registerProvider(provider),
   };
 }

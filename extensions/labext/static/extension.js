@@ -4,8 +4,8 @@ const PLUGINS = ["notebook", "colour", "completion", "help", "badges", "inspecto
   "course", "status"];
 
 /** A plugin whose failure is a line in the console. */
-function guarded(plugin) {
-  const activate = (...given) => {
+function guarded(/** @type {LabPlugin} */ plugin) {
+  const activate = (/** @type {any[]} */ ...given) => {
     try {
       return plugin.activate(...given);
     } catch (error) {
@@ -16,7 +16,7 @@ function guarded(plugin) {
   return { autoStart: true, ...plugin, activate };
 }
 
-export async function make(shared) {
+export async function make(/** @type {Shared} */ shared) {
   const made = PLUGINS.map(async (name) => {
     try {
       const { make } = await import(`./${name}.js`);

@@ -7,14 +7,19 @@ import { makeTips } from "./tips.js";
 
 const COMMAND = "tileworkbench:help";
 
-export async function make(shared) {
+export async function make(/** @type {Shared} */ shared) {
   const [{ IEditorExtensionRegistry, EditorExtensionRegistry }, view, state, apputils, words] =
     await Promise.all([
       take(shared, "@jupyterlab/codemirror"), take(shared, "@codemirror/view"),
       take(shared, "@codemirror/state"), take(shared, "@jupyterlab/apputils"), vocabulary(), style(),
     ]);
 
-  /** What is said of a place in a cell: `{ pos, end, create }`, or null. */
+  /**
+   * What is said of a place in a cell: `{ pos, end, create }`, or null.
+   * @param {CellModel} model
+   * @param {{ doc: any }} given
+   * @param {number} at
+   */
   function tip(model, { doc }, at) {
     const line = doc.lineAt(at);
     const column = at - line.from;
@@ -26,21 +31,35 @@ export async function make(shared) {
       .find((each) => each.about && each.from <= column && column <= each.to);
     if (!mark) return null;
     const title = line.text.slice(mark.from, mark.to);
-    return placed(line, mark, () => node(title, prose(mark.about)));
+    return placed(line, mark, () => node(title, prose(/** @type {string} */ (mark.about))));
   }
 
+  /**
+   * @param {{ from: number }} line
+   * @param {{ from: number, to: number }} given
+   * @param {() => HTMLElement} make
+   */
   const placed = (line, { from, to }, make) => ({
     pos: line.from + from, end: line.from + to, above: false, create: () => ({ dom: make() }),
   });
+  /**
+   * @param {string} title
+   * @param {(Node | string | null)[]} children
+   */
   const node = (title, children) => element("div", { className: "tw-tip", role: "tooltip" },
     element("div", { className: "tw-tip-title" }, title), children);
+  /**
+   * @param {string} name
+   * @param {{ kind: string, signature: string, about: string }} given
+   */
   const entryNode = (name, { kind, signature, about }) => kind === "dtype"
     ? node(`T.${name}`, prose("A dtype of the language."))
     : node(signature, prose(about));
 
   const tips = makeTips(view, state);
+  /** @param {{ model: CellModel }} given */
   const factory = ({ model }) => EditorExtensionRegistry.createImmutableExtension([
-    view.hoverTooltip((editor, at) => (tips.shown(editor) ? null
+    view.hoverTooltip((/** @type {CodeEditor} */ editor, /** @type {number} */ at) => (tips.shown(editor) ? null
       : tip(model, editor.state, at)), { hoverTime: 400 }),
     tips.extension,
   ]);
@@ -50,6 +69,11 @@ export async function make(shared) {
     description: "Describes names of the language and flags of %%tile.",
     requires: [IEditorExtensionRegistry],
     optional: [apputils.ICommandPalette],
+    /**
+     * @param {Lab} app
+     * @param {Registry} registry
+     * @param {Commands | null} palette
+     */
     activate(app, registry, palette) {
       registry.addExtension({ name: "tileworkbench:help", factory });
       const cell = () => app.shell.currentWidget?.content?.activeCell;

@@ -15,14 +15,14 @@ const ICON = `<svg xmlns="http://www.w3.org/2000/svg" width="16" viewBox="0 0 24
 const EMPTY = "Select a cell whose output is a kernel's card: a %%tile cell that has run. "
   + "Its views are shown here.";
 
-export async function make(shared) {
+export async function make(/** @type {Shared} */ shared) {
   const [{ INotebookTracker }, { Widget }, { LabIcon }, { ICommandPalette }] = await Promise.all([
     take(shared, "@jupyterlab/notebook"), take(shared, "@lumino/widgets"),
     take(shared, "@jupyterlab/ui-components"), take(shared, "@jupyterlab/apputils"), style(),
   ]);
 
   class Inspector extends Widget {
-    constructor(tracker) {
+    constructor(/** @type {Tracker} */ tracker) {
       super();
       this.tracker = tracker;
       this.id = ID;
@@ -68,7 +68,7 @@ export async function make(shared) {
       this.show_();
     }
 
-    watch(cell) {
+    watch(/** @type {NotebookCell | null} */ cell) {
       const outputs = this.cell?.isDisposed ? null : this.cell?.model?.outputs;
       outputs?.changed.disconnect(this.later, this);
       this.cell = cell;
@@ -93,17 +93,17 @@ export async function make(shared) {
         this.body.replaceChildren(element("p", { className: "tw-inspector-empty" }, EMPTY));
         return;
       }
-      const panel = this.tracker.find((each) => each.content.widgets.includes(cell));
+      const panel = this.tracker.find((/** @type {NotebookPanel} */ each) => each.content.widgets.includes(cell));
       const rendermime = panel?.content.rendermime;
       this.body.replaceChildren();
       if (!rendermime) return;
       this.renderer = rendermime.createRenderer(card.type);
       Widget.attach(this.renderer, this.body);
-      this.renderer.renderModel(card.output).catch((error) =>
+      this.renderer.renderModel(card.output).catch((/** @type {Error} */ error) =>
         console.warn("tileworkbench: the card is not shown:", error));
     }
 
-    headline(cell, card) {
+    headline(/** @type {NotebookCell | null} */ cell, /** @type {Fields | null} */ card) {
       const count = cell?.model?.executionCount;
       const active = cell === this.tracker.activeCell;
       this.head.replaceChildren(...(card ? [
@@ -124,6 +124,11 @@ export async function make(shared) {
     description: "Shows the active cell's kernel beside the notebook.",
     requires: [INotebookTracker],
     optional: [ICommandPalette],
+    /**
+     * @param {Lab} app
+     * @param {Tracker} tracker
+     * @param {Commands | null} palette
+     */
     activate(app, tracker, palette) {
       const inspector = new Inspector(tracker);
       app.shell.add(inspector, "right", { rank: 850 });

@@ -11,7 +11,7 @@ export const MISSING = "This kernel has not loaded tileworkbench: run %load_ext 
  * What a function of `viz/magics/lab.py` answers; null where the kernel has not loaded the package,
  * which `load` changes. Raises where the kernel cannot answer.
  */
-export async function ask(kernel, call, load = false) {
+export async function ask(/** @type {any} */ kernel, /** @type {string} */ call, load = false) {
   if (!kernel || ["dead", "terminating", "restarting", "autorestarting"].includes(kernel.status))
     throw new Error("There is no kernel that could answer.");
   const info = await kernel.info;
@@ -40,9 +40,14 @@ export async function ask(kernel, call, load = false) {
   }
 }
 
-/** Calls back when a notebook's cell has run, or another notebook or kernel is the current one. */
+/**
+ * Calls back when a notebook's cell has run, or another notebook or kernel is the current one.
+ * @param {Tracker} tracker
+ * @param {{ executed: LabSignal }} NotebookActions
+ * @param {() => void} changed
+ */
 export function follow(tracker, NotebookActions, changed) {
-  let session = null;
+  let session = /** @type {any} */ (null);
   const other = () => {
     session?.kernelChanged.disconnect(changed);
     session?.statusChanged.disconnect(ended);
@@ -53,7 +58,7 @@ export function follow(tracker, NotebookActions, changed) {
   };
   // Of the others the question itself would be one.
   let gone = false;
-  const ended = (_session, status) => {
+  const ended = (/** @type {object} */ _session, /** @type {string} */ status) => {
     if (["restarting", "autorestarting", "dead"].includes(status)) gone = true;
     else if (!gone || status !== "idle") return;
     else gone = false;

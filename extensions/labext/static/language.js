@@ -9,16 +9,16 @@ const OURS = [
 const THEIRS = /^\s*(?:import\s+[\w.]+\s+as\s+T\b|from\s+[\w.]+\s+import\s[^#\n]*\bas\s+T\b|T\s*=[^=])/;
 
 /** Whether `T` in this cell means our language: another import of that name in a notebook wins. */
-export function speaks(model) {
+export function speaks(/** @type {CellModel | null | undefined} */ model) {
   const { own, all } = texts(model);
   if (/^%%tile\b/.test(own)) return true;
-  if (!all.some((text) => OURS.some((form) => form.test(text)))) return false;
-  const lines = all.flatMap((text) => text.split("\n"));
-  return !lines.some((line) => THEIRS.test(line) && !OURS.some((form) => form.test(line)));
+  if (!all.some((/** @type {string} */ text) => OURS.some((form) => form.test(text)))) return false;
+  const lines = all.flatMap((/** @type {string} */ text) => text.split("\n"));
+  return !lines.some((/** @type {string} */ line) => THEIRS.test(line) && !OURS.some((form) => form.test(line)));
 }
 
 /** The name after `T.` around a place in a line: `{ name, from, to }`, or null. */
-export function nameAt(line, at) {
+export function nameAt(/** @type {string} */ line, /** @type {number} */ at) {
   for (const found of line.matchAll(/(?<![\w.])T\.(\w+)/g)) {
     const to = found.index + found[0].length;
     if (found.index <= at && at <= to) return { name: found[1], from: found.index, to };
@@ -27,9 +27,9 @@ export function nameAt(line, at) {
 }
 
 /** The kernels that the cells of a notebook define, by their text. */
-export function kernelNames(model) {
+export function kernelNames(/** @type {CellModel | null | undefined} */ model) {
   const { own, all } = texts(model);
-  const cells = [own, ...all.filter((text) => /^%%tile\b/.test(text))];
+  const cells = [own, ...all.filter((/** @type {string} */ text) => /^%%tile\b/.test(text))];
   const names = cells.flatMap((text) => [...text.matchAll(/^def (\w+)/gm)].map((found) => found[1]));
   return [...new Set(names)];
 }

@@ -7,7 +7,7 @@ const COMMAND = "tileworkbench:ledger";
 const ICON = `<svg xmlns="http://www.w3.org/2000/svg" width="16" viewBox="0 0 24 24">
   <path class="jp-icon3" fill="#616161" d="M4 4h3v3H4zM9 4h11v3H9zM4 10h3v3H4zM9 10h11v3H9zM4 16h3v3H4zM9 16h11v3H9z"/></svg>`;
 
-export async function make(shared) {
+export async function make(/** @type {Shared} */ shared) {
   const [{ INotebookTracker, NotebookActions }, { Widget }, { LabIcon }, { ICommandPalette }] =
     await Promise.all([
       take(shared, "@jupyterlab/notebook"), take(shared, "@lumino/widgets"),
@@ -15,14 +15,14 @@ export async function make(shared) {
     ]);
 
   class Ledger extends Widget {
-    constructor(tracker) {
+    constructor(/** @type {Tracker} */ tracker) {
       super();
       this.id = ID;
       this.tracker = tracker;
       this.addClass("tw-ledger");
       this.title.icon = new LabIcon({ name: "tileworkbench:ledger", svgstr: ICON });
       this.title.caption = "Tile Kernels of This Session";
-      this.chosen = [];
+      this.chosen = /** @type {string[]} */ ([]);
       this.asked = 0;
       this.list = element("div", {});
       this.compare = element("button", {
@@ -52,21 +52,21 @@ export async function make(shared) {
         said = error.message;
       }
       if (mine !== this.asked) return;
-      this.chosen = this.chosen.filter((key) => rows?.some((row) => keyOf(row) === key));
+      this.chosen = this.chosen.filter((key) => rows?.some((/** @type {LedgerRow} */ row) => keyOf(row) === key));
       this.result.replaceChildren();
       if (rows?.length) this.list.replaceChildren(this.table(rows));
       else this.list.replaceChildren(element("p", {}, rows ? "No %%tile cell has run yet." : said));
       this.choose();
     }
 
-    table(rows) {
+    table(/** @type {LedgerRow[]} */ rows) {
       const head = ["", "kernel", "target", "time", "of attainable", "check"].map((text) =>
         element("th", { scope: "col" }, text));
       return element("table", {}, element("thead", {}, element("tr", {}, head)),
-        element("tbody", {}, rows.flatMap((row) => this.rows(row))));
+        element("tbody", {}, rows.flatMap((/** @type {LedgerRow} */ row) => this.rows(row))));
     }
 
-    rows(row) {
+    rows(/** @type {LedgerRow} */ row) {
       const key = keyOf(row);
       const box = element("input", {
         type: "checkbox", checked: this.chosen.includes(key), "aria-label": `Choose ${key}`,
@@ -87,7 +87,7 @@ export async function make(shared) {
 
     choose() {
       for (const box of this.list.querySelectorAll("input"))
-        box.checked = this.chosen.includes(box.dataset.key);
+        box.checked = this.chosen.includes(/** @type {string} */ (box.dataset.key));
       this.compare.disabled = this.chosen.length !== 2;
     }
 
@@ -100,7 +100,7 @@ export async function make(shared) {
         const { changes, html, error } = answer ?? { changes: [], html: "", error: MISSING };
         const lines = element("pre", {}, changes.join("\n") || error || "The cells are the same.");
         this.result.replaceChildren(lines);
-        const { rendermime } = this.tracker.currentWidget.content;
+        const { rendermime } = /** @type {NotebookPanel} */ (this.tracker.currentWidget).content;
         const shown = rendermime.createRenderer("text/html");
         const data = { "text/html": html };
         await shown.renderModel(rendermime.createModel({ data, trusted: false }));
@@ -116,6 +116,11 @@ export async function make(shared) {
     description: "Lists the kernels of the session.",
     requires: [INotebookTracker],
     optional: [ICommandPalette],
+    /**
+     * @param {Lab} app
+     * @param {Tracker} tracker
+     * @param {Commands | null} palette
+     */
     activate(app, tracker, palette) {
       const ledger = new Ledger(tracker);
       app.shell.add(ledger, "right", { rank: 860 });
@@ -129,4 +134,4 @@ export async function make(shared) {
   };
 }
 
-const keyOf = ({ name, number }) => `${name} #${number}`;
+const keyOf = (/** @type {LedgerRow} */ { name, number }) => `${name} #${number}`;

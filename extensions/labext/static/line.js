@@ -1,10 +1,11 @@
 // The line of a magic of ours: its words, what each is, and what may follow. The same rules as
 // `viz/magics/grammar.py`, on the words that it gave to the vocabulary.
 const MAGIC = /^(?:(%%tile)(?=\s|$)|(\s*(?:[\w, ]+=\s*)?)(%tile)(?=\s|$))/;
+/** @type {Record<string, string>} */
 const CLOSING = { "(": ")", "[": "]", "{": "}" };
 
 /** The magic that a line begins with and where it stands, or null; `%%tile` on a first line alone. */
-export function magicOf(text, first) {
+export function magicOf(/** @type {string} */ text, /** @type {boolean} */ first) {
   const found = MAGIC.exec(text);
   if (!found || (found[1] && !first)) return null;
   const from = found[1] ? 0 : found[2].length;
@@ -12,7 +13,7 @@ export function magicOf(text, first) {
 }
 
 /** The words from `start` on, each with its place; quotes and brackets hold spaces. */
-export function wordsOf(text, start) {
+export function wordsOf(/** @type {string} */ text, /** @type {number} */ start) {
   const words = [];
   let from = -1, quote = "";
   const open = [];
@@ -33,12 +34,22 @@ export function wordsOf(text, start) {
   return words;
 }
 
-const flagOf = (word, { flags }) => flags.find(({ names }) => names.includes(word));
+/**
+ * @param {string | undefined} word
+ * @param {Vocabulary} given
+ */
+const flagOf = (word, { flags }) => flags.find((/** @type {Flag} */ { names }) => names.includes(/** @type {string} */ (word)));
 
-/** What the parts of a line are: `[{ from, to, kind, about }]`, in order. */
+/**
+ * What the parts of a line are, in order. @returns {LineMark[]}
+ * @param {string} text
+ * @param {boolean} first
+ * @param {Vocabulary} vocabulary
+ */
 export function marksOf(text, first, vocabulary) {
   const magic = magicOf(text, first);
   if (!magic) return [];
+  /** @type {LineMark[]} */
   const marks = [{ from: magic.from, to: magic.to, kind: "magic" }];
   const words = wordsOf(text, magic.to);
   if (!magic.cell) return [...marks, ...commandMarks(words, vocabulary)];
@@ -47,7 +58,7 @@ export function marksOf(text, first, vocabulary) {
     return [...marks, { ...words[0], kind: "flag", about },
       ...words.slice(1).map((word) => ({ ...word, kind: word.text[0] === "-" ? "flag" : "value" }))];
   }
-  let last = null;
+  let last = /** @type {Flag | null} */ (null);
   for (const word of words) {
     const [head] = word.text.split("=");
     if (word.text.startsWith("-") && !/^-[\d.]/.test(word.text)) {
@@ -59,7 +70,7 @@ export function marksOf(text, first, vocabulary) {
       if (to < word.to) last = null;
     } else if (last?.takes) {
       marks.push(...valueMarks(text, word.from, word.to, last, vocabulary));
-      if (!/^--(sweep|slide)$/.test(last.names.at(-1))) last = null; // those take several
+      if (!/^--(sweep|slide)$/.test(/** @type {string} */ (last.names.at(-1)))) last = null; // those take several
     } else {
       marks.push({ ...word, kind: "name" });
     }
@@ -67,25 +78,32 @@ export function marksOf(text, first, vocabulary) {
   return marks;
 }
 
-function commandMarks(all, { commands }) {
+function commandMarks(/** @type {Word[]} */ all, /** @type {Vocabulary} */ { commands }) {
   if (!all.length) return [];
   const [command, ...words] = all;
   const known = Object.hasOwn(commands, command.text) ? commands[command.text] : null;
   const about = known ? `%tile ${command.text} ${known.takes}\n\n${known.about}` : "";
   return [{ ...command, kind: known ? "flag" : "value", about },
-    ...words.map((word) => ({ ...word, kind: word.text[0] === "-" ? "flag" : "value" }))];
+    ...words.map((/** @type {Word} */ word) => ({ ...word, kind: word.text[0] === "-" ? "flag" : "value" }))];
 }
 
-/** The parts of a comma list; what is not one of the flag's words is wrong. */
+/**
+ * The parts of a comma list; what is not one of the flag's words is wrong.
+ * @param {string} text
+ * @param {number} from
+ * @param {number} to
+ * @param {Flag} flag
+ * @param {Vocabulary} vocabulary
+ */
 function valueMarks(text, from, to, flag, vocabulary) {
-  const fixed = flag.values.filter((word) => !word.startsWith("<"));
+  const fixed = flag.values.filter((/** @type {string} */ word) => !word.startsWith("<"));
   if (flag.values.includes("<targets>")) fixed.push(...vocabulary.targets);
   if (flag.values.includes("<kernels>") || !fixed.length) return [{ from, to, kind: "value" }];
   const marks = [];
   for (const part of text.slice(from, to).matchAll(/[^,]+/g)) {
     const start = from + part.index;
     const known = fixed.includes(part[0]) || fixed.includes(part[0].split(":")[0])
-      || fixed.some((word) => word.endsWith(`:${part[0]}`));
+      || fixed.some((/** @type {string} */ word) => word.endsWith(`:${part[0]}`));
     const about = known ? "" : `'${part[0]}' is none of ${fixed.join(", ")}.`;
     marks.push({ from: start, to: start + part[0].length, kind: known ? "known" : "wrong", about });
   }
@@ -95,16 +113,24 @@ function valueMarks(text, from, to, flag, vocabulary) {
 /**
  * What may stand at the end of `text`, the line up to the cursor: the word that is replaced begins
  * at `from`. `known` are the kernels and the targets that there are.
+ * @param {string} text
+ * @param {boolean} first
+ * @param {Vocabulary} vocabulary
+ * @param {{ kernels: string[], targets: string[] }} known
  */
 export function offersFor(text, first, vocabulary, known) {
   const magic = magicOf(text, first);
   if (!magic || magic.to >= text.length) return { from: text.length, items: [] };
   const words = text.slice(magic.to + 1).split(" ");
   const last = words.at(-1) ?? "";
-  const fill = (values, kind) => values.flatMap((word) => ({
+  /**
+   * @param {string[]} values
+   * @param {string} kind
+   */
+  const fill = (values, kind) => values.flatMap((/** @type {string} */ word) => (/** @type {Record<string, string[]>} */ ({
     "<kernels>": known.kernels, "<targets>": known.targets, "<passes>": vocabulary.passes, "<names>": [],
-  })[word] ?? [word]).map((label) => ({ label, kind, about: "" }));
-  const listed = (values, kind, part = last.split(",").at(-1) ?? "") =>
+  }))[word] ?? [word]).map((/** @type {string} */ label) => ({ label, kind, about: "" }));
+  const listed = (/** @type {string[]} */ values, /** @type {string} */ kind, part = last.split(",").at(-1) ?? "") =>
     starting(part, text.length, fill(values, kind));
   const { commands, forms, flags } = vocabulary;
   if (!magic.cell) {
@@ -113,7 +139,7 @@ export function offersFor(text, first, vocabulary, known) {
     const command = Object.hasOwn(commands, words[0]) ? commands[words[0]] : null;
     if (!command) return { from: text.length, items: [] };
     if (words[0] === "show" && words.length === 3)
-      return listed(flagOf("--show", vocabulary)?.values.filter((word) => word !== "none") ?? [], "view");
+      return listed(flagOf("--show", vocabulary)?.values.filter((/** @type {string} */ word) => word !== "none") ?? [], "view");
     return words.length === 2 ? listed(command.values, "value") : { from: text.length, items: [] };
   }
   if (words.length > 1 && Object.hasOwn(forms, words[0]))
@@ -122,19 +148,25 @@ export function offersFor(text, first, vocabulary, known) {
     : [words.at(-2) ?? "", last];
   const flag = flagOf(head, vocabulary);
   if (flag?.takes) return listed(flag.values, kindOf(flag), value.split(",").at(-1) ?? "");
-  const items = flags.flatMap(({ names, about }) =>
-    names.map((label) => ({ label, kind: "flag", about })));
+  const items = flags.flatMap((/** @type {Flag} */ { names, about }) =>
+    names.map((/** @type {string} */ label) => ({ label, kind: "flag", about })));
   const opening = words.length === 1 && !last.startsWith("-");
-  const named = opening ? [...known.kernels.map((label) => ({ label, kind: "kernel", about: "" })),
+  const named = opening ? [...known.kernels.map((/** @type {string} */ label) => ({ label, kind: "kernel", about: "" })),
     ...Object.entries(forms).map(([label, { about }]) => ({ label, kind: "form", about }))] : [];
   return starting(last, text.length, [...named, ...items]);
 }
 
-const kindOf = ({ names }) => ({ "--target": "target", "--show": "view" })[names.at(-1)] ?? "value";
+/** @param {Flag} given */
+const kindOf = ({ names }) => (/** @type {Record<string, string>} */ ({ "--target": "target", "--show": "view" }))[/** @type {string} */ (names.at(-1))] ?? "value";
 
+/**
+ * @param {string} prefix
+ * @param {number} end
+ * @param {Offer[]} items
+ */
 function starting(prefix, end, items) {
   return {
     from: end - prefix.length,
-    items: items.filter(({ label }) => label.startsWith(prefix) && label !== prefix),
+    items: items.filter((/** @type {Offer} */ { label }) => label.startsWith(prefix) && label !== prefix),
   };
 }

@@ -7,7 +7,7 @@ import { take } from "./shared.js";
 const RANK = 10; // before HTML
 const PLACE = "data-tileworkbench";
 
-function style(name) {
+function style(/** @type {string} */ name) {
   const href = new URL(`./views/${name}.css`, import.meta.url).href;
   if ([...document.styleSheets].some((sheet) => sheet.href === href)) return null;
   const link = document.createElement("link");
@@ -21,10 +21,10 @@ function style(name) {
  * The sections of the output's HTML, which shows views that its data had no room for: from a title
  * to a copy of the section's content, or null.
  */
-function sections(html) {
+function sections(/** @type {string} */ html) {
   const page = document.createElement("div");
   page.innerHTML = html;
-  return (title) => {
+  return (/** @type {string} */ title) => {
     const found = [...page.querySelectorAll("details")].find((section) =>
       section.querySelector("summary > b")?.textContent === title);
     const content = found?.querySelector(":scope > div")?.cloneNode(true);
@@ -34,9 +34,14 @@ function sections(html) {
   };
 }
 
+/**
+ * @param {HTMLElement} host
+ * @param {Fields} data
+ * @param {string} html
+ */
 async function draw(host, data, html) {
   checkedVersion(data);
-  if (!data.styles.every((name) => /^\w+$/.test(name))) throw new Error("no names of styles");
+  if (!data.styles.every((/** @type {string} */ name) => /^\w+$/.test(name))) throw new Error("no names of styles");
   const [[state, answers], { render }, { SavedModel }] = await Promise.all([
     unpack(data.packed),
     // @ts-ignore: a copy of viz/static, which the installed extension has
@@ -49,17 +54,17 @@ async function draw(host, data, html) {
   return render({ model: new SavedModel(state, answers, sections(html)), el: host });
 }
 
-export async function make(shared) {
+export async function make(/** @type {Shared} */ shared) {
   const { Widget } = await take(shared, "@lumino/widgets");
 
   class SavedView extends Widget {
-    constructor(options) {
+    constructor(/** @type {{ mimeType: string, sanitizer: any }} */ options) {
       super();
       this.sanitizer = options.sanitizer;
       this.addClass("tw-saved");
     }
 
-    async renderModel(model) {
+    async renderModel(/** @type {{ data: Fields, trusted: boolean }} */ model) {
       this.end();
       const data = model.data[MIME];
       const host = document.createElement("div");
@@ -88,12 +93,16 @@ export async function make(shared) {
     }
 
     /** The HTML of the output, as JupyterLab leaves it to notebooks that are not trusted. */
-    sanitised(model) {
+    sanitised(/** @type {{ data: Fields, trusted: boolean }} */ model) {
       const html = model.data["text/html"];
       return html ? this.sanitizer.sanitize([html].flat().join("")) : "";
     }
 
-    /** The output as JupyterLab shows it. */
+    /**
+     * The output as JupyterLab shows it.
+     * @param {HTMLElement} host
+     * @param {{ data: Fields, trusted: boolean }} model
+     */
     still(host, model) {
       host.className = "jp-RenderedHTMLCommon";
       const html = this.sanitised(model);
@@ -118,7 +127,7 @@ export async function make(shared) {
     rendererFactory: {
       safe: true,
       mimeTypes: [MIME],
-      createRenderer: (options) => new SavedView(options),
+      createRenderer: (/** @type {{ mimeType: string, sanitizer: any }} */ options) => new SavedView(options),
     },
     rank: RANK,
     dataType: "json",

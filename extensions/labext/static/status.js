@@ -3,14 +3,15 @@
 import { MISSING, ask, follow, known } from "./kernel.js";
 import { style, take } from "./shared.js";
 
-export async function make(shared) {
+export async function make(/** @type {Shared} */ shared) {
   const [{ INotebookTracker, NotebookActions }, { IStatusBar }, { Widget }] = await Promise.all([
     take(shared, "@jupyterlab/notebook"), take(shared, "@jupyterlab/statusbar"),
     take(shared, "@lumino/widgets"), style(),
   ]);
 
+  /** @param {Status} given */
   function words({ version, machine, cores, load, targets, measured, doubt }) {
-    const gpu = targets.some((name) => name.startsWith("cuda:"));
+    const gpu = targets.some((/** @type {string} */ name) => name.startsWith("cuda:"));
     const crowded = load > cores;
     return {
       text: `Tile ${gpu ? "GPU" : "CPU"}${crowded ? " · machine busy" : ""}`
@@ -28,10 +29,15 @@ export async function make(shared) {
     description: "Shows what the machine can do.",
     requires: [INotebookTracker],
     optional: [IStatusBar],
+    /**
+     * @param {Lab} app
+     * @param {Tracker} tracker
+     * @param {{ registerStatusItem(id: string, item: object): void }} bar
+     */
     activate(app, tracker, bar) {
       const item = new Widget();
       item.addClass("tw-machine");
-      const say = (text, title) => {
+      const say = (/** @type {string} */ text, /** @type {string} */ title) => {
         item.node.textContent = text;
         item.node.title = title;
       };
@@ -42,7 +48,7 @@ export async function make(shared) {
           const state = await ask(tracker.currentWidget?.sessionContext.session?.kernel, "state()");
           if (mine !== asked) return;
           known.targets = state?.targets ?? null;
-          if (state) say(...Object.values(words(state)));
+          if (state) say(.../** @type {[string, string]} */ (Object.values(words(state))));
           else say("Tile: not loaded", MISSING);
         } catch (error) {
           if (mine === asked) say("Tile: no answer", error.message);

@@ -2,6 +2,7 @@
 import * as tw from "./common.js";
 import { onTheme } from "./cells.js";
 
+/** @type {Record<string, string>} */
 const SIDES = { write: "writes", read: "reads", update: "updates" };
 
 /**
@@ -9,7 +10,7 @@ const SIDES = { write: "writes", read: "reads", update: "updates" };
  * ideal, bad }] }`; `heads` name the `cells`; `choose(index)` is called for the chosen one. Returns
  * `{ node, mark(index), select(selection) }`.
  */
-export function accessTable({ groups, heads, choose }) {
+export function accessTable(/** @type {AccessTable} */ { groups, heads, choose }) {
   const rows = new Map();
   const body = tw.el("tbody");
   const lines = new Map();
@@ -21,9 +22,9 @@ export function accessTable({ groups, heads, choose }) {
       const { index, line, side, described, cells, bad } = access;
       const button = tw.link(described, () => choose(index));
       const row = tw.el("tr", { "data-access": index, class: bad ? "tw-conflict" : "",
-        onclick: (event) => event.target === button || choose(index) },
+        onclick: (/** @type {MouseEvent} */ event) => event.target === button || choose(index) },
       tw.el("td", {}, button), tw.el("td", {}, SIDES[side]),
-      tw.el("td", {}, line ? `line ${line}` : "–"), ...cells.map((cell) => tw.el("td", {}, cell)),
+      tw.el("td", {}, line ? `line ${line}` : "–"), ...cells.map((/** @type {string} */ cell) => tw.el("td", {}, cell)),
       tw.el("td", {}, meter(access)));
       rows.set(index, row);
       lines.set(index, { line, name });
@@ -33,12 +34,12 @@ export function accessTable({ groups, heads, choose }) {
   const node = tw.div("tw-access-list", tw.el("table", { class: "tw-data" },
     tw.el("thead", {}, tw.el("tr", {}, ...["access", "", "", ...heads, "used / needed"].map((text) =>
       tw.el("th", { scope: "col" }, text)))), body));
-  const mark = (chosen) => {
+  const mark = (/** @type {number} */ chosen) => {
     for (const [index, row] of rows) row.setAttribute("aria-selected", String(index === chosen));
     if (rows.has(chosen)) tw.reveal(node, rows.get(chosen));
   };
   /** Marks the accesses of the selected lines; returns the first of them, of its buffer if it has one. */
-  const select = ({ line, lines: several, buffer }) => {
+  const select = (/** @type {Chosen} */ { line, lines: several, buffer }) => {
     let first = null;
     const chosen = several ?? (line ? [line] : []);
     for (const [index, row] of rows) {
@@ -53,14 +54,14 @@ export function accessTable({ groups, heads, choose }) {
 }
 
 /** The accesses whose addresses are not known before the kernel runs, with the reasons. */
-export const notListed = (texts) => (texts?.length
+export const notListed = (/** @type {string[]} */ texts) => (texts?.length
   ? tw.el("details", { class: "tw-about-view", open: true },
     tw.el("summary", {}, `${texts.length} more ${texts.length === 1 ? "access is" : "accesses are"} not counted`),
-    ...texts.map((text) => tw.div("tw-sentence", text)))
+    ...texts.map((/** @type {string} */ text) => tw.div("tw-sentence", text)))
   : tw.span(""));
 
 /** The factor in numbers and as a bar: what is needed, and what is used beyond it. */
-function meter({ used, ideal, bad }) {
+function meter(/** @type {AccessRow} */ { used, ideal, bad }) {
   const factor = ideal ? used / ideal : 1;
   const needed = Math.max(100 / Math.max(factor, 1), 2);
   const bar = tw.span("tw-cost-bar", tw.el("span", { style: `width:${needed}%` }));
@@ -68,7 +69,12 @@ function meter({ used, ideal, bad }) {
   return tw.span("tw-used", bar, text);
 }
 
-/** A picture with its title and a note below. */
+/**
+ * A picture with its title and a note below.
+ * @param {string} title
+ * @param {HTMLElement} canvas
+ * @param {string} note
+ */
 export function figure(title, canvas, note) {
   const caption = tw.div("tw-figure-title", title);
   const below = tw.div("tw-figure-note", note);
@@ -79,10 +85,10 @@ export function figure(title, canvas, note) {
 export const canvas = () => tw.el("canvas", { class: "tw-cells", role: "img", tabindex: "0" });
 
 /** A number to slide through, with buttons on both sides: `{ node, set(value), limit(count) }`. */
-export function stepper(label, move) {
+export function stepper(/** @type {string} */ label, /** @type {(value: number) => void} */ move) {
   const range = tw.el("input", { type: "range", min: "0", value: "0", class: "tw-range",
     "aria-label": label, oninput: () => move(Number(range.value)) });
-  const step = (by) => {
+  const step = (/** @type {number} */ by) => {
     const next = Math.min(Number(range.max), Math.max(0, Number(range.value) + by));
     if (next !== Number(range.value)) move(next);
   };
@@ -92,8 +98,8 @@ export function stepper(label, move) {
   const node = tw.span("tw-stepper", back, range, on);
   return {
     node,
-    set: (value) => { range.value = String(value); },
-    limit: (count) => {
+    set: (/** @type {number} */ value) => { range.value = String(value); },
+    limit: (/** @type {number} */ count) => {
       range.max = String(Math.max(count - 1, 0));
       for (const part of [back, range, on]) part.disabled = count < 2;
     },
@@ -101,10 +107,15 @@ export function stepper(label, move) {
 }
 
 /** The width of a picture: two stand side by side where there is room for both. */
-export const roomOf = (root) =>
+export const roomOf = (/** @type {HTMLElement} */ root) =>
   root.clientWidth < 744 ? root.clientWidth - 2 : Math.floor((root.clientWidth - 24) / 2);
 
-/** Draw again when the width or the theme changes. */
+/**
+ * Draw again when the width or the theme changes.
+ * @param {HTMLElement} root
+ * @param {Scope} scope
+ * @param {() => void} draw
+ */
 export function watch(root, scope, draw) {
   let width = 0;
   const sizes = new ResizeObserver(() => {
@@ -121,7 +132,7 @@ export function watch(root, scope, draw) {
 }
 
 /** `name[i, j:j + n]`, from the row-major number of the first element. */
-export function elementName(name, shape, first, count = 1) {
+export function elementName(/** @type {string} */ name, /** @type {number[]} */ shape, /** @type {number} */ first, count = 1) {
   let rest = first;
   const index = [...shape].reverse().map((extent) => {
     const at = rest % extent;
@@ -133,10 +144,14 @@ export function elementName(name, shape, first, count = 1) {
   return `${name}[${[...index.slice(0, -1), end].join(", ")}]`;
 }
 
-/** What is in a panel, without the parts that are null. */
+/**
+ * What is in a panel, without the parts that are null.
+ * @param {HTMLElement} panel
+ * @param {(Node | string | null)[]} parts
+ */
 export const fill = (panel, ...parts) =>
   panel.replaceChildren(...parts.filter((part) => part !== null));
 
 /** Label and value in a panel. */
-export const row = (label, value, kind = "") =>
+export const row = (/** @type {string} */ label, /** @type {Content} */ value, kind = "") =>
   tw.div(`tw-row ${kind}`, tw.faint(label), tw.el("b", {}, value));

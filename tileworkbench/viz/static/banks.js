@@ -8,14 +8,14 @@ import { BANKS, NOBODY, WORD, collisions, phaseCost, phases, rearranged, sharedC
 import { whatIf } from "./whatif.js";
 
 /** The accesses and tiles of the model, tables decoded. */
-export function decode(data) {
+export function decode(/** @type {Fields} */ data) {
   const { threads, empty } = data.patterns;
   const table = threads ? tw.table(data.patterns) : [];
-  const tiles = new Map((data.tiles ?? []).map((tile) => [tile.name, {
+  const tiles = new Map((data.tiles ?? []).map((/** @type {Fields} */ tile) => [tile.name, {
     ...tile, layout: { ...tile.layout, table: tw.table(tile.layout.table) } }]));
-  const accesses = data.accesses.map((access, index) => {
+  const accesses = data.accesses.map((/** @type {Fields} */ access, /** @type {number} */ index) => {
     const { pattern, base, times, register } = access.requests;
-    const requests = pattern.map((number, i) => ({
+    const requests = pattern.map((/** @type {number} */ number, /** @type {number} */ i) => ({
       times: times[i],
       register: register[i],
       addresses: Int32Array.from(table.slice(number * threads, (number + 1) * threads),
@@ -26,6 +26,11 @@ export function decode(data) {
   return { tiles, accesses };
 }
 
+/**
+ * @param {number} count
+ * @param {string} one
+ * @param {string} more
+ */
 const many = (count, one, more) => `${count} ${count === 1 ? one : more}`;
 
 /** @param {ViewArguments} given */
@@ -43,22 +48,22 @@ export function render({ model, el, data }) {
       name: tile.name,
       note: `${tile.dtype} ${tile.shape.join("×")}` +
         (tile.versions > 1 ? `, ${tile.versions} versions` : "") + ` · ${tile.layout.text}`,
-      accesses: accesses.filter((access) => access.tile === tile.name).map(rowOf),
+      accesses: accesses.filter((/** @type {Access} */ access) => access.tile === tile.name).map(rowOf),
     })),
-    choose: (index) => choose(index, true),
+    choose: (/** @type {number} */ index) => choose(index, true),
   });
   const heading = tw.div("tw-heading");
-  const slider = list.stepper("phase", (at) => move(at));
+  const slider = list.stepper("phase", (/** @type {number} */ at) => move(at));
   const place = tw.span("tw-phase-place");
   const degree = tw.span("tw-degree");
   const worst = tw.button("Worst phase", () => move(worstPhase()));
   const search = tw.el("input", { class: "tw-input tw-find-element", placeholder: "element, e.g. 3, 8",
     "aria-label": "Show the phase that accesses an element", onchange: () => find(search.value),
-    onkeydown: (event) => event.key === "Enter" && find(search.value) }); // JupyterLab takes Enter
+    onkeydown: (/** @type {Pressed} */ event) => event.key === "Enter" && find(search.value) }); // JupyterLab takes Enter
   const previewed = tw.span("tw-previewed");
-  const card = pictured((row, column) => laneOfCard(row, column));
-  const memory = pictured((row, column) => laneAt(memory.picture.byte(row, column)));
-  const tile = pictured((row, column) => laneAt(tile.picture.byte(row, column)));
+  const card = pictured((/** @type {number} */ row, /** @type {number} */ column) => laneOfCard(row, column));
+  const memory = pictured((/** @type {number} */ row, /** @type {number} */ column) => laneAt(memory.picture.byte(row, column)));
+  const tile = pictured((/** @type {number} */ row, /** @type {number} */ column) => laneAt(tile.picture.byte(row, column)));
   const info = tw.div("tw-info", "");
   const panel = whatIf({ model, tiles, accesses, preview: () => refresh() });
   root.append(
@@ -66,7 +71,7 @@ export function render({ model, el, data }) {
     tw.div("tw-bar", slider.node, place, degree, worst, search, previewed),
     tw.div("tw-figures", card.figure.node, info, memory.figure.node, tile.figure.node), panel.node);
 
-  function rowOf(access) {
+  function rowOf(/** @type {Access} */ access) {
     const { wavefronts, ideal, degree: most, count } = access;
     return {
       index: access.index, line: access.line, side: access.side, used: wavefronts, ideal,
@@ -79,7 +84,7 @@ export function render({ model, el, data }) {
 
   /** Whether something conflicts, in one sentence that cannot be overlooked. */
   function verdict() {
-    const bad = accesses.filter((access) => access.wavefronts > access.ideal);
+    const bad = accesses.filter((/** @type {Access} */ access) => access.wavefronts > access.ideal);
     if (!bad.length) return tw.div("tw-finding tw-is-good", "✓ No bank conflicts: every access of " +
       "shared memory takes the wavefronts that its bytes need.");
     const [first] = [...bad].sort((a, b) => b.wavefronts - b.ideal - (a.wavefronts - a.ideal));
@@ -90,11 +95,11 @@ export function render({ model, el, data }) {
   }
 
   /** @returns {any} */
-  function pictured(laneOf) {
+  function pictured(/** @type {(row: number, column: number) => number | null} */ laneOf) {
     const canvas = list.canvas();
     const figure = list.figure("", canvas, "");
     const grid = new CellGrid(canvas, {
-      hover: (row, column) => hover(row === null ? null : laneOf(row, column)),
+      hover: (row, column) => hover(row === null ? null : laneOf(row, /** @type {number} */ (column))),
       choose: (row, column) => pin(laneOf(row, column), row, column, made),
     });
     const made = { canvas, figure, grid, picture: null };
@@ -103,7 +108,7 @@ export function render({ model, el, data }) {
 
   // What is shown
 
-  function choose(index, tell) {
+  function choose(/** @type {number} */ index, /** @type {boolean} */ tell) {
     const access = accesses[index];
     if (!access) return;
     panel.open(access);
@@ -126,7 +131,7 @@ export function render({ model, el, data }) {
       ? [tw.chip(shown.problem ? `not possible: ${shown.problem}` : `tried out: ${tried.name}`,
         shown.problem ? "tw-bad" : "tw-accent"), tw.link("as compiled", () => panel.reset())]
       : []));
-    shown.phases = shown.moved.requests.flatMap((request, number) =>
+    shown.phases = shown.moved.requests.flatMap((/** @type {AccessRequest} */ request, /** @type {number} */ number) =>
       phases(request.addresses, shown.moved.width).map((phase) => ({ ...phase, request, number,
         ...phaseCost(phase, shown.moved.width) })));
     slider.limit(shown.phases.length);
@@ -138,11 +143,11 @@ export function render({ model, el, data }) {
   }
 
   function worstPhase() {
-    const most = Math.max(...shown.phases.map((phase) => phase.degree));
-    return shown.phases.findIndex((phase) => phase.degree === most);
+    const most = Math.max(...shown.phases.map((/** @type {Phase} */ phase) => phase.degree));
+    return shown.phases.findIndex((/** @type {Phase} */ phase) => phase.degree === most);
   }
 
-  function move(at) {
+  function move(/** @type {number} */ at) {
     shown.at = at;
     shown.lane = null;
     slider.set(at);
@@ -178,7 +183,7 @@ export function render({ model, el, data }) {
 
   // Lanes
 
-  const laneOfCard = (row, column) => {
+  const laneOfCard = (/** @type {number} */ row, /** @type {number} */ column) => {
     const { phase } = { phase: shown.phases[shown.at] };
     const lane = phase.lanes[row];
     return [...(phase.banks.get(column)?.values() ?? [])].some((lanes) => lanes.includes(lane))
@@ -186,18 +191,24 @@ export function render({ model, el, data }) {
   };
 
   /** The lane that accesses a byte in this phase. */
-  function laneAt(byte) {
+  function laneAt(/** @type {number} */ byte) {
     const { lanes, addresses } = shown.phases[shown.at];
-    const at = addresses.findIndex((address) => byte >= address && byte < address + shown.moved.width);
+    const at = addresses.findIndex((/** @type {number} */ address) => byte >= address && byte < address + shown.moved.width);
     return at < 0 ? null : lanes[at];
   }
 
-  function hover(lane) {
+  function hover(/** @type {number | null} */ lane) {
     if (lane === shown.lane) return;
     shown.lane = lane;
     draw();
   }
 
+  /**
+   * @param {number | null} lane
+   * @param {number} row
+   * @param {number} column
+   * @param {any} made
+   */
   function pin(lane, row, column, made) {
     shown.pinned = lane === shown.pinned ? null : lane;
     const element = made.picture.element?.(row, column);
@@ -208,16 +219,16 @@ export function render({ model, el, data }) {
   }
 
   /** Go to the first phase in which an element is accessed. */
-  function find(text) {
+  function find(/** @type {string} */ text) {
     const own = tiles.get(shown.access.tile);
     const index = text.split(/[^\d]+/).filter(Boolean).map(Number);
     search.setCustomValidity("");
     if (!text.trim()) return;
-    const inside = index.length === own.shape.length && index.every((at, d) => at < own.shape[d]);
-    const element = index.reduce((sum, at, d) => sum * own.shape[d] + at, 0);
+    const inside = index.length === own.shape.length && index.every((/** @type {number} */ at, /** @type {number} */ d) => at < own.shape[d]);
+    const element = index.reduce((/** @type {number} */ sum, /** @type {number} */ at, /** @type {number} */ d) => sum * own.shape[d] + at, 0);
     const byte = inside ? Math.floor((shown.layout.table[element] * own.bits) / 8) : -1;
     const size = Math.ceil((shown.layout.size * own.bits) / 8);
-    const at = shown.phases.findIndex((phase) => phase.addresses.some((address) => {
+    const at = shown.phases.findIndex((/** @type {Phase} */ phase) => phase.addresses.some((/** @type {number} */ address) => {
       const from = (address - own.base) % size;
       return inside && byte >= from && byte < from + shown.moved.width;
     }));
@@ -229,7 +240,7 @@ export function render({ model, el, data }) {
     }
     move(at);
     const { addresses, lanes } = shown.phases[at];
-    const which = addresses.findIndex((address) => {
+    const which = addresses.findIndex((/** @type {number} */ address) => {
       const from = (address - own.base) % size;
       return byte >= from && byte < from + shown.moved.width;
     });
@@ -237,7 +248,10 @@ export function render({ model, el, data }) {
     draw();
   }
 
-  /** Everything about the lane that is looked at. */
+  /**
+   * Everything about the lane that is looked at.
+   * @param {Scene & { focus: number }} given
+   */
   function describe({ phase, focus, tile: own, width, layout }) {
     const i = phase.lanes.indexOf(focus);
     if (i < 0) {
@@ -258,6 +272,7 @@ export function render({ model, el, data }) {
     const place = Math.floor(((address - own.base) * 8) / own.bits);
     const version = Math.floor(place / layout.size);
     const element = layout.table.indexOf(place % layout.size);
+    /** @param {number[]} values */
     const range = (values) => values.length > 1 ? `${values[0]}–${values.at(-1)}` : `${values[0]}`;
     const same = sharers(phase, focus);
     list.fill(info, 
@@ -275,12 +290,16 @@ export function render({ model, el, data }) {
       same.length ? list.row("same word as", `lanes ${same.join(", ")}`) : null);
   }
 
+  /**
+   * @param {Phase} phase
+   * @param {number} lane
+   */
   const sharers = (phase, lane) => [...new Set([...phase.banks.values()].flatMap((words) =>
     [...words.values()].filter((lanes) => lanes.includes(lane)).flat()))]
     .filter((other) => other !== lane).sort((a, b) => a - b);
 
   /** The register of a lane; of a matrix its part, which all lanes of the warp hold together. */
-  function registerOf(phase) {
+  function registerOf(/** @type {Phase} */ phase) {
     const { register } = phase.request;
     if (!/matrix/.test(shown.access.kind)) return register;
     const [, name, from, to] = register.match(/^(.*)\[(\d+):(\d+)\]$/) ?? [];
@@ -305,7 +324,7 @@ export function render({ model, el, data }) {
 
   scope.on("change:selection", select);
   list.watch(root, scope, () => shown.access && draw());
-  const costly = accesses.reduce((a, b) =>
+  const costly = accesses.reduce((/** @type {Access} */ a, /** @type {Access} */ b) =>
     b.wavefronts - b.ideal > a.wavefronts - a.ideal ? b : a, accesses[0]);
   choose(costly?.index, false);
   select();

@@ -24,7 +24,7 @@ export function render({ model, el }) {
     panes.clear();
     card = model.get("card");
     title.replaceChildren(...head());
-    tabs.replaceChildren(...card.tabs.map(([tab, title]) => tabButton(model, tab, title, ...counts(tab))));
+    tabs.replaceChildren(...card.tabs.map((/** @type {[string, string]} */ [tab, title]) => tabButton(model, tab, title, ...counts(tab))));
     body.replaceChildren();
     open();
     joinTrails(model, model.get("roofline"), root);
@@ -32,10 +32,10 @@ export function render({ model, el }) {
 
   function head() {
     const { check, level, timings } = card;
-    const steps = timings.map((timing) => `${timing.step}: ${timing.time}`).join("\n");
+    const steps = timings.map((/** @type {{ step: string, time: string }} */ timing) => `${timing.step}: ${timing.time}`).join("\n");
     return [
       tw.span("tw-title", card.name),
-      ...card.constants.map(([key, value]) => tw.chip(`${key}=${value}`)),
+      ...card.constants.map((/** @type {[string, any]} */ [key, value]) => tw.chip(`${key}=${value}`)),
       tw.chip(card.target, "tw-accent"),
       level ? tw.chip(level, "", "instruction set") : null,
       check ? tw.chip(check.text, check.ok ? "tw-good" : "tw-bad", check.detail) : null,
@@ -45,7 +45,7 @@ export function render({ model, el }) {
   }
 
   /** What a tab has to say before it is opened. */
-  function counts(tab) {
+  function counts(/** @type {string} */ tab) {
     const [count, what] = card.alarms?.[tab] ?? [];
     return [
       tab === "passes" ? tw.span("tw-count", String(card.changed)) : null,
@@ -53,19 +53,19 @@ export function render({ model, el }) {
     ];
   }
 
-  const has = (tab) => card.tabs.some(([name]) => name === tab);
+  const has = (/** @type {string} */ tab) => card.tabs.some((/** @type {[string, string]} */ [name]) => name === tab);
 
   function open() {
     const tab = has(model.get("tab")) ? model.get("tab") : "card";
-    const label = card.tabs.find(([name]) => name === tab)[1];
+    const label = card.tabs.find((/** @type {[string, string]} */ [name]) => name === tab)[1];
     openTab({ tabs, body, panes }, tab, label, (_, pane) => {
       if (tab === "card") cardPane(pane);
       else views.add(build(model, tab, pane));
     });
   }
 
-  function cardPane(pane) {
-    pane.append(tw.div("tw-facts", ...card.facts.map(({ label, value, hint }) =>
+  function cardPane(/** @type {HTMLElement} */ pane) {
+    pane.append(tw.div("tw-facts", ...card.facts.map((/** @type {{ label: string, value: string, hint: string }} */ { label, value, hint }) =>
       tw.el("div", { title: hint },
         tw.div("tw-fact-label", label), tw.div("tw-fact-value", value)))));
     if (card.bench) pane.append(bench.line(card.bench, rooflineLink()));
@@ -83,13 +83,13 @@ export function render({ model, el }) {
   function boundBy() {
     const said = tw.span("");
     const node = tw.div("tw-bound", tw.el("b", {}, "bound by "), said);
-    const tell = (found) => {
+    const tell = (/** @type {Fields} */ found) => {
       const more = found.line ? tw.link(`show line ${found.line}`, () => goto(found.line)) : null;
       const measure = found.measure ? tw.button("Measure", () => ask({ measure: true })) : null;
       said.replaceChildren(found.text, ...[more, measure].filter(Boolean).flatMap((each) => [" ", each]));
       node.dataset.told = found.measure ? "" : "true";
     };
-    const ask = (content) => {
+    const ask = (/** @type {Fields} */ content) => {
       said.replaceChildren(tw.faint("…"));
       tw.ask(model, { type: "bound", ...content })
         .then(tell, (error) => said.replaceChildren(tw.faint(error.message)));
@@ -101,6 +101,7 @@ export function render({ model, el }) {
 
   const rooflineLink = () => has("roofline")
     ? tw.link("roofline →", () => tw.set(model, { tab: "roofline" })) : null;
+  /** @param {number} line */
   const goto = (line) => tw.set(model, { tab: "source", selection: { line } });
 
   scope.on("change:tab", open);

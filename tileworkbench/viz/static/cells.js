@@ -15,31 +15,36 @@ export const COLOURS = {
 };
 
 /** A colour as style sheets have it. */
-export const css = (rgb) => `rgb(${rgb.map(Math.round).join(", ")})`;
+export const css = (/** @type {Colour} */ rgb) => `rgb(${rgb.map(Math.round).join(", ")})`;
 
 /** Black or white, whichever is easier to read on a colour: at least 4.5:1. */
-export const ink = (rgb) => {
-  const [r, g, b] = rgb.map((c) => (c <= 10 ? c / 3294.6 : ((c / 255 + 0.055) / 1.055) ** 2.4));
+export const ink = (/** @type {Colour} */ rgb) => {
+  const [r, g, b] = rgb.map((/** @type {number} */ c) => (c <= 10 ? c / 3294.6 : ((c / 255 + 0.055) / 1.055) ** 2.4));
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#ffffff";
 };
 
-/** A colour of a palette's ramp for a number from 0 to `top`. */
+/**
+ * A colour of a palette's ramp for a number from 0 to `top`.
+ * @param {Palette} palette
+ * @param {number} value
+ * @param {number} top
+ */
 export function ramp(palette, value, top) {
   const stops = palette.sequence;
   const place = (Math.min(value, top) / Math.max(top, 1)) * (stops.length - 1);
   const low = Math.min(Math.floor(place), stops.length - 2);
-  return stops[low].map((c, i) => c + (stops[low + 1][i] - c) * (place - low));
+  return stops[low].map((/** @type {number} */ c, /** @type {number} */ i) => c + (stops[low + 1][i] - c) * (place - low));
 }
 
 /** The colour of a category: eight hues, each group of eight a shade lighter, in four shades. */
-export function category(palette, value) {
+export function category(/** @type {Palette} */ palette, /** @type {number} */ value) {
   const hues = palette.categories;
   const shade = (Math.floor(value / hues.length) % 4) * palette.shade;
-  return hues[value % hues.length].map((c) => c + (255 - c) * shade);
+  return hues[value % hues.length].map((/** @type {number} */ c) => c + (255 - c) * shade);
 }
 
 /** Call `changed` when JupyterLab's theme changes; returns what ends it. */
-export function onTheme(changed) {
+export function onTheme(/** @type {() => void} */ changed) {
   // The new style sheet may come after the attribute that names it.
   const observer = new MutationObserver(() => { changed(); setTimeout(changed, 500); });
   const options = { attributes: true, attributeFilter: ["data-jp-theme-name", "data-jp-theme-light"] };
@@ -91,7 +96,7 @@ export class CellGrid {
     canvas.addEventListener("blur", () => this.hover(null));
   }
 
-  show(picture, room) {
+  show(/** @type {Picture} */ picture, /** @type {number} */ room) {
     this.picture = picture;
     this.room = room;
     this.canvas.setAttribute("aria-label", picture.label);
@@ -120,7 +125,7 @@ export class CellGrid {
   }
 
   /** @returns {[number, number] | null} */
-  cellAt(event) {
+  cellAt(/** @type {MouseEvent} */ event) {
     if (!this.picture) return null;
     const box = this.canvas.getBoundingClientRect();
     const column = Math.floor((event.clientX - box.left - this.left) / this.width);
@@ -137,7 +142,8 @@ export class CellGrid {
     else this.events.hover(null);
   }
 
-  key(event) {
+  key(/** @type {KeyboardEvent} */ event) {
+    /** @type {Record<string, number[]>} */
     const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
     if (event.key === "Enter" && this.at) this.events.choose(...this.at);
     else if (steps[event.key] && this.picture) {
@@ -162,7 +168,7 @@ export class CellGrid {
     this.bad = style.borderBottomColor;
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     context.clearRect(0, 0, ...this.outer);
-    const marks = [];
+    const marks = /** @type {[string, number, number][]} */ ([]);
     for (let row = 0; row < picture.rows; row++)
       for (let column = 0; column < picture.columns; column++) {
         const cell = picture.cell(row, column);
@@ -174,6 +180,13 @@ export class CellGrid {
     this.drawSides(context, text);
   }
 
+  /**
+   * @param {CanvasRenderingContext2D} context
+   * @param {Cell | null | undefined} cell
+   * @param {number} x
+   * @param {number} y
+   * @param {string} line
+   */
   drawCell(context, cell, x, y, line) {
     const gap = Math.min(this.width, this.height) >= RULED ? 1 : 0;
     context.fillStyle = cell?.fill ? css(cell.fill) : line;
@@ -189,25 +202,37 @@ export class CellGrid {
     context.fillText(cell.text, x + (this.width - gap) / 2, y + (this.height - gap) / 2 + 0.5);
   }
 
+  /**
+   * @param {CanvasRenderingContext2D} context
+   * @param {string} mark
+   * @param {number} x
+   * @param {number} y
+   * @param {string} text
+   */
   outline(context, mark, x, y, text) {
     context.strokeStyle = mark === "bad" ? this.bad : text;
     context.lineWidth = Math.min(this.width, this.height) < 16 ? 1.5 : 2;
     context.strokeRect(x - 0.5, y - 0.5, this.width, this.height);
   }
 
-  drawSides(context, text) {
+  drawSides(/** @type {CanvasRenderingContext2D} */ context, /** @type {string} */ text) {
     const { rows, columns, rowName, columnName, foot } = this.picture;
     context.fillStyle = text;
     context.font = `10px ${FONT}`;
     context.textBaseline = "middle";
     context.textAlign = "center";
+    /**
+     * @param {string[]} names
+     * @param {number | null} room
+     * @param {number} size
+     */
     const every = (names, room, size) => {
-      const widest = Math.max(...names.map((name) => name.length)) * 6.2 + 6;
+      const widest = Math.max(...names.map((/** @type {string} */ name) => name.length)) * 6.2 + 6;
       return 2 ** Math.max(0, Math.ceil(Math.log2((room ?? widest) / size)));
     };
     const across = Array.from({ length: columns }, (_, c) => columnName(c));
     const down = Array.from({ length: rows }, (_, r) => rowName(r));
-    const middle = (column) => this.left + (column + 0.5) * this.width;
+    const middle = (/** @type {number} */ column) => this.left + (column + 0.5) * this.width;
     for (let c = 0; c < columns; c += every(across, null, this.width))
       context.fillText(across[c], middle(c), this.top - 9);
     context.textAlign = "right";

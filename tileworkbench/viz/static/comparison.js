@@ -18,15 +18,15 @@ export function render({ model, el }) {
   const ends = tw.scope(model);
   const models = sides(model);
   root.append(
-    tw.div("tw-head", ...names.flatMap((name) => [tw.span("tw-title", name), tw.faint("|")]).slice(0, -1)),
+    tw.div("tw-head", ...names.flatMap((/** @type {string} */ name) => [tw.span("tw-title", name), tw.faint("|")]).slice(0, -1)),
     tabs,
     body,
   );
-  tabs.append(...views.map((view) => tabButton(model, view.name, view.title, count(view))));
+  tabs.append(...views.map((/** @type {Fields} */ view) => tabButton(model, view.name, view.title, count(view))));
   models.then((found) => sources === 1 && shareSelection(found, ends));
 
   function open() {
-    const view = views.find(({ name }) => name === model.get("tab")) ?? views[0];
+    const view = views.find((/** @type {{ name: string }} */ { name }) => name === model.get("tab")) ?? views[0];
     openTab({ tabs, body, panes }, view.name, view.title, (_, pane) => {
       if (view.name === "card") pane.append(tw.div("tw-faint", HOW));
       pane.append(...tables(view, names));
@@ -36,8 +36,8 @@ export function render({ model, el }) {
   }
 
   /** The view of each kernel; folded where one picture has all of them. */
-  function beside(view) {
-    const columns = names.map((name, at) => {
+  function beside(/** @type {Fields} */ view) {
+    const columns = names.map((/** @type {string} */ name, /** @type {number} */ at) => {
       const pane = tw.div("tw-side-body");
       if (view.missing[at]) pane.append(tw.div("tw-note", view.missing[at]));
       return tw.el("section", { class: "tw-side", "aria-label": name }, tw.div("tw-side-name", name), pane);
@@ -65,15 +65,15 @@ export function render({ model, el }) {
 }
 
 /** The models of the kernels, which Python makes when it is asked for them. */
-async function sides(model) {
+async function sides(/** @type {Model} */ model) {
   const manager = model.widget_manager;
   if (!manager?.get_model) throw new Error("this front end shows no view inside of another");
   const { models } = await tw.ask(model, { type: "sides" });
-  return Promise.all(models.map((id) => manager.get_model(id)));
+  return Promise.all(models.map((/** @type {string} */ id) => manager.get_model(id)));
 }
 
 /** Kernels of one text mark the same lines. */
-function shareSelection(models, ends) {
+function shareSelection(/** @type {Model[]} */ models, /** @type {Scope} */ ends) {
   for (const one of models) {
     const listener = () => {
       const selection = one.get("selection");
@@ -86,19 +86,20 @@ function shareSelection(models, ends) {
   }
 }
 
+/** @param {any[]} given */
 const differs = ([, ...values]) => new Set(values.filter((value) => value !== null)).size > 1;
 
 /** How many rows of a view differ, for its tab. */
-function count(view) {
+function count(/** @type {Fields} */ view) {
   const found = view.rows.filter(differs).length;
   if (!found) return null;
   return tw.el("span", { class: "tw-count", title: view.note }, String(found));
 }
 
 /** The rows that differ, and folded those that do not; the card has them all in one table. */
-function tables(view, names) {
+function tables(/** @type {Fields} */ view, /** @type {string[]} */ names) {
   if (view.name === "card" || !view.rows.length) return view.rows.length ? [table(view.rows, names)] : [];
-  const [loud, quiet] = [view.rows.filter(differs), view.rows.filter((row) => !differs(row))];
+  const [loud, quiet] = [view.rows.filter(differs), view.rows.filter((/** @type {any[]} */ row) => !differs(row))];
   const found = [tw.div("tw-faint", view.note)];
   if (loud.length) found.push(table(loud, names));
   if (quiet.length) {
@@ -108,11 +109,11 @@ function tables(view, names) {
   return found;
 }
 
-function table(rows, names) {
-  const head = tw.el("tr", {}, tw.el("th", { scope: "col" }, "fact"), ...names.map((name) => tw.el("th", { scope: "col" }, name)));
-  const body = rows.map((row) => {
+function table(/** @type {any[][]} */ rows, /** @type {string[]} */ names) {
+  const head = tw.el("tr", {}, tw.el("th", { scope: "col" }, "fact"), ...names.map((/** @type {string} */ name) => tw.el("th", { scope: "col" }, name)));
+  const body = rows.map((/** @type {any[]} */ row) => {
     const [label, ...values] = row;
-    const cells = values.map((value) => tw.el("td", { class: value === null ? "tw-none" : null }, value === null ? "" : value || "–"));
+    const cells = values.map((/** @type {any} */ value) => tw.el("td", { class: value === null ? "tw-none" : null }, value === null ? "" : value || "–"));
     return tw.el("tr", { class: differs(row) ? "tw-differs" : null }, tw.el("th", { scope: "row" }, label), ...cells);
   });
   return tw.div("tw-wide", tw.el("table", { class: "tw-data" }, head, ...body));

@@ -34,25 +34,33 @@ export function render({ model, el, data }) {
     tw.div("tw-bar", colours, whole, data.bisects ? bisect : "", found), message,
     tw.div("tw-figures", figure.node, info));
 
+  /** @param {{ line: number, count: number, sources: [string, number[]][] }} given */
   function lineRow({ line, count, sources }) {
     const choose = () => tw.set(model, { selection: { line, buffer: data.output } });
-    const fed = sources.map(([name, lines]) =>
+    const fed = sources.map((/** @type {[string, number[]]} */ [name, lines]) =>
       `; it stores ${name}, which is written at line${lines.length > 1 ? "s" : ""} ${lines.join(", ")}`);
     return tw.div("tw-sentence", tw.link(`line ${line}`, choose),
       ` wrote ${count} of them last${fed.join("")}`);
   }
 
-  function decode(window) {
+  /** @returns {any} */
+  function decode(/** @type {Fields} */ window) {
     const owners = Object.fromEntries(Object.entries(window.owners).map(([name, packed]) =>
       [name, numbers(packed)]));
     return { ...window, owners, place: numbers(window.place), level: numbers(window.level),
       wrong: numbers(window.wrong) };
   }
 
-  function numbers(packed) {
+  function numbers(/** @type {Packed & { empty: number }} */ packed) {
     return Array.from(tw.table(packed), (value) => (value === packed.empty ? -1 : value));
   }
 
+  /**
+   * @param {number} top
+   * @param {number} left
+   * @param {number} rows
+   * @param {number} columns
+   */
   async function zoom(top, left, rows, columns) {
     try {
       part = decode(await tw.ask(model, { type: "errors-window", top, left, rows, columns }));
@@ -64,11 +72,16 @@ export function render({ model, el, data }) {
     draw();
   }
 
-  function choose(row, column) {
+  function choose(/** @type {number} */ row, /** @type {number} */ column) {
     const cell = row * part.cells[1] + column;
     if (part.place[cell] < 0) return;
     if (part.step > 1) {
       const side = Math.max(16, part.step);
+      /**
+       * @param {number} first
+       * @param {number} number
+       * @param {number} all
+       */
       const middle = (first, number, all) =>
         Math.max(0, Math.min(first + (number + 0.5) * part.step - side / 2, all - side));
       zoom(Math.floor(middle(part.top, row, data.height)),
@@ -80,14 +93,14 @@ export function render({ model, el, data }) {
     tw.set(model, { selection: line > 0 ? { line, ...selection } : selection });
   }
 
-  function element(place) {
-    return data.shape.map((extent, d) => {
-      const below = data.shape.slice(d + 1).reduce((a, b) => a * b, 1);
+  function element(/** @type {number} */ place) {
+    return data.shape.map((/** @type {number} */ extent, /** @type {number} */ d) => {
+      const below = data.shape.slice(d + 1).reduce((/** @type {number} */ a, /** @type {number} */ b) => a * b, 1);
       return Math.floor(place / below) % extent;
     });
   }
 
-  function fill(cell) {
+  function fill(/** @type {number} */ cell) {
     const level = part.level[cell];
     if (level <= 0 || part.place[cell] < 0) return null;
     if (colour === "error") return COLOURS.one.map((c, i) => c + (COLOURS.bad[i] - c) * (level / LEVELS));
@@ -99,6 +112,10 @@ export function render({ model, el, data }) {
     if (!root.clientWidth) return;
     const { step, cells: [rows, columns] } = part;
     const { line } = model.get("selection");
+    /**
+     * @param {number} row
+     * @param {number} column
+     */
     const cellOf = (row, column) => row * columns + column;
     figure.caption.textContent = `${data.output} ${data.shape.join("×")}` +
       (step > 1 ? `, a cell is ${step}×${step} elements` : "");
@@ -108,9 +125,9 @@ export function render({ model, el, data }) {
     whole.disabled = rows * step >= data.height && columns * step >= data.width;
     grid.show({
       rows, columns, letters: 3, most: [18, 18],
-      rowName: (row) => String(part.top + row * step),
-      columnName: (column) => String(part.left + column * step),
-      cell: (row, column) => {
+      rowName: (/** @type {number} */ row) => String(part.top + row * step),
+      columnName: (/** @type {number} */ column) => String(part.left + column * step),
+      cell: (/** @type {number} */ row, /** @type {number} */ column) => {
         const cell = cellOf(row, column);
         if (part.place[cell] < 0) return undefined;
         const colours = fill(cell);
@@ -138,7 +155,7 @@ export function render({ model, el, data }) {
       return;
     }
     const rows = [["got", part.got[at]], ["expected", part.expected[at]],
-      ...data.owners.map((name) => [name, part.owners[name][cell]]).filter(([, value]) => value !== -1)];
+      ...data.owners.map((/** @type {string} */ name) => [name, part.owners[name][cell]]).filter((/** @type {[string, any]} */ [, value]) => value !== -1)];
     if (part.step > 1) rows.push(["wrong in this cell", part.wrong[at]]);
     info.append(tw.el("table", { class: "tw-data" }, tw.el("tbody", {}, ...rows.map(([name, value]) =>
       tw.el("tr", {}, tw.el("td", {}, name), tw.el("td", {}, String(value)))))));

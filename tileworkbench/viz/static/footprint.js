@@ -38,6 +38,12 @@ export function render({ model, el, data }) {
   }
 }
 
+/**
+ * @param {HTMLElement} root
+ * @param {Scope} scope
+ * @param {Model} model
+ * @param {Fields} data
+ */
 function show(root, scope, model, data) {
   const message = tw.div("tw-sentence");
   let way = "block";
@@ -60,13 +66,13 @@ function show(root, scope, model, data) {
       `Recorded ${data.recorded}`),
     tw.div("tw-sentence", `Counted on ${data.inputs}.`),
     tw.div("tw-bar", ways, everyone, fit, whole, launch.stepper ?? ""), message,
-    tw.div("tw-figures", launch.node ?? "", ...figures.map(({ figure }) => figure.node), info),
+    tw.div("tw-figures", launch.node ?? "", ...figures.map((/** @type {Fields} */ { figure }) => figure.node), info),
     tw.div("tw-heading", "Loads of each element"), reuseTable(),
     tw.div("tw-heading", "Masked lanes by line"), lineTable());
   offer();
   if (!data.figures.length) message.textContent = "No element of a tensor was touched.";
 
-  function figureOf(given) {
+  function figureOf(/** @type {Fields} */ given) {
     const canvas = list.canvas();
     const made = { ...given, figure: list.figure("", canvas, ""), part: decode(given.window),
       /** @type {number | null} */ at: null,
@@ -84,7 +90,7 @@ function show(root, scope, model, data) {
     return made;
   }
 
-  function decode(part) {
+  function decode(/** @type {Fields} */ part) {
     const made = { ...part };
     for (const name of ["block", "blocks", "times", "touched", "mine", "thread", "threads"])
       if (part[name]) made[name] = Array.from(tw.table(part[name]),
@@ -92,12 +98,13 @@ function show(root, scope, model, data) {
     return made;
   }
 
+  /** @param {{ rows: number, columns: number }} given */
   const wholeOf = ({ rows, columns }) => ({ top: 0, left: 0, rows, columns });
 
   /** The blocks of the launch as cells, or numbers where these are too many. */
   function launchPicture() {
     const [columns = 1, ...more] = data.grids[0] ?? [];
-    const rows = more.reduce((a, b) => a * b, 1);
+    const rows = more.reduce((/** @type {number} */ a, /** @type {number} */ b) => a * b, 1);
     if (data.grids.length !== 1 || rows > MOST || columns > MOST) {
       const stepper = list.stepper("block", choose);
       stepper.limit(data.blocks);
@@ -111,7 +118,7 @@ function show(root, scope, model, data) {
     return { node: figure.node, draw: () => grid.show({
       rows, columns, letters: String(data.blocks - 1).length, most: [34, 22],
       rowName: String, columnName: String,
-      cell: (row, column) => {
+      cell: (/** @type {number} */ row, /** @type {number} */ column) => {
         const number = row * columns + column;
         return { fill: category(data.palette, number), text: String(number),
           mark: number === chosen ? "pin" : undefined };
@@ -121,22 +128,22 @@ function show(root, scope, model, data) {
     }, list.roomOf(root)) };
   }
 
-  function choose(number) {
+  function choose(/** @type {number} */ number) {
     chosen = number;
     alone = null;
     ask(false);
   }
 
   /** New windows of all pictures. */
-  async function ask(fitted) {
+  async function ask(/** @type {boolean} */ fitted) {
     const wanted = chosen;
     message.textContent = "";
     try {
-      const windows = figures.map(({ part: { top, left, rows, columns } }) => [top, left, rows, columns]);
+      const windows = figures.map((/** @type {Fields} */ { part: { top, left, rows, columns } }) => [top, left, rows, columns]);
       const answer = await tw.ask(model,
         { type: "footprint-windows", windows, block: wanted, fit: fitted });
       if (wanted !== chosen) return; // another block was chosen since
-      answer.windows.forEach((part, i) => { figures[i].part = decode(part); figures[i].at = null; });
+      answer.windows.forEach((/** @type {Fields} */ part, /** @type {number} */ i) => { figures[i].part = decode(part); figures[i].at = null; });
       alone = wanted < 0 ? null : { at: answer.at, threads: answer.threads };
     } catch (error) {
       message.textContent = error.message;
@@ -156,7 +163,7 @@ function show(root, scope, model, data) {
   }
 
   /** @returns {[number[], string] | null} colour and text */
-  function fill(part, cell, top) {
+  function fill(/** @type {Fields} */ part, /** @type {number} */ cell, /** @type {number} */ top) {
     if (alone) {
       if (!(part.mine?.[cell] > 0)) return null;
       if (way === "mine") return [ramp(data.palette, part.mine[cell], top), String(part.mine[cell])];
@@ -188,13 +195,13 @@ function show(root, scope, model, data) {
       figure.caption.textContent = [`${tensor} ${shape.join("×")}: ${side}`, ...cells]
         .filter(Boolean).join(", ");
       figure.below.textContent = note(side);
-      const named = data.lines.some((row) => row.line === line && row.tensor === tensor);
+      const named = data.lines.some((/** @type {Fields} */ row) => row.line === line && row.tensor === tensor);
       figure.node.classList.toggle("tw-linked", line > 0 && named);
       each.grid.show({
         rows, columns, letters: 3, most: [18, 18],
-        rowName: (row) => String(part.top + row * part.step),
-        columnName: (column) => String((part.left + column * part.step) * run),
-        cell: (row, column) => {
+        rowName: (/** @type {number} */ row) => String(part.top + row * part.step),
+        columnName: (/** @type {number} */ column) => String((part.left + column * part.step) * run),
+        cell: (/** @type {number} */ row, /** @type {number} */ column) => {
           const cell = row * columns + column;
           const found = fill(part, cell, top);
           return found && { fill: found[0], text: found[1] };
@@ -206,10 +213,10 @@ function show(root, scope, model, data) {
     }
   }
 
-  const count = (values) => values.filter((value) => value > 0).length;
-  const verb = (side) => (side === "loads" ? "loads" : "stores");
+  const count = (/** @type {number[]} */ values) => values.filter((/** @type {number} */ value) => value > 0).length;
+  const verb = (/** @type {string} */ side) => (side === "loads" ? "loads" : "stores");
 
-  function note(side) {
+  function note(/** @type {string} */ side) {
     const grey = alone ? `Grey: block ${name()} does not touch it.` : "Grey: never touched.";
     return {
       block: `Colour: the first block that ${verb(side)} it; ×2: so many blocks do. ${grey}`,
@@ -223,7 +230,7 @@ function show(root, scope, model, data) {
 
   const name = () => (alone ? `(${alone.at.join(", ")})` : "");
 
-  function describe({ tensor, side, part, at, columns, run, shape }) {
+  function describe(/** @type {Fields} */ { tensor, side, part, at, columns, run, shape }) {
     info.replaceChildren();
     if (at === null || at === undefined) {
       info.append(tw.faint("Point at a cell to see who touches it; click it to choose its block."));
@@ -244,32 +251,33 @@ function show(root, scope, model, data) {
       part.step > 1 || run > 1 ? " and its neighbours" : ""), table(["", ""], rows));
   }
 
-  function element(shape, place) {
-    return shape.map((extent, d) => {
-      const below = shape.slice(d + 1).reduce((a, b) => a * b, 1);
+  function element(/** @type {number[]} */ shape, /** @type {number} */ place) {
+    return shape.map((/** @type {number} */ extent, /** @type {number} */ d) => {
+      const below = shape.slice(d + 1).reduce((/** @type {number} */ a, /** @type {number} */ b) => a * b, 1);
       return Math.floor(place / below) % extent;
     });
   }
 
-  function table(heads, rows) {
+  function table(/** @type {string[]} */ heads, /** @type {any[]} */ rows) {
     const head = heads.some(Boolean) ? tw.el("thead", {}, tw.el("tr", {},
-      ...heads.map((text) => tw.el("th", { scope: "col" }, text)))) : "";
-    return tw.el("table", { class: "tw-data" }, head, tw.el("tbody", {}, ...rows.map((cells) =>
-      tw.el("tr", {}, ...cells.map((cell) => tw.el("td", {}, typeof cell === "number" ? String(cell) : cell))))));
+      ...heads.map((/** @type {string} */ text) => tw.el("th", { scope: "col" }, text)))) : "";
+    return tw.el("table", { class: "tw-data" }, head, tw.el("tbody", {}, ...rows.map((/** @type {any[]} */ cells) =>
+      tw.el("tr", {}, ...cells.map((/** @type {number} */ cell) => tw.el("td", {}, typeof cell === "number" ? String(cell) : cell))))));
   }
 
   function reuseTable() {
+    /** @param {number} value */
     const times = (value) => (value ? `${Number(value.toPrecision(3))}×` : "–");
     return table(["", "elements loaded", "stored", "never touched", "loads", "loads of each", "most"], [
-      ...data.tensors.map((row) => [row.tensor, row.loaded, row.stored, row.untouched, row.loads,
+      ...data.tensors.map((/** @type {Fields} */ row) => [row.tensor, row.loaded, row.stored, row.untouched, row.loads,
         times(row.reuse), times(row.most_loads)]),
-      ...data.tiles.map((row) => [`${row.tile} (shared)`, "–", row.stores || "–", "–", row.loads,
+      ...data.tiles.map((/** @type {Fields} */ row) => [`${row.tile} (shared)`, "–", row.stores || "–", "–", row.loads,
         times(row.reuse), "–"])]);
   }
 
   function lineTable() {
-    const go = (line) => () => tw.set(model, { selection: { line } });
-    return table(["line", "access", "lanes", "take part", "masked"], data.lines.map((row) => [
+    const go = (/** @type {number} */ line) => () => tw.set(model, { selection: { line } });
+    return table(["line", "access", "lanes", "take part", "masked"], data.lines.map((/** @type {Fields} */ row) => [
       row.line ? tw.link(`line ${row.line}`, go(row.line)) : "–", `${row.access} ${row.tensor}`,
       row.lanes, row.active, `${(100 * row.masked).toFixed(1)} %`]));
   }

@@ -15,24 +15,24 @@ export function render({ model, el, data }) {
   const root = tw.root(el, "global");
   const scope = tw.scope(model);
   const { accesses } = decode(data);
-  const tensors = new Map(data.tensors.map((tensor) => [tensor.name, tensor]));
+  const tensors = new Map(data.tensors.map((/** @type {Fields} */ tensor) => [tensor.name, tensor]));
   /** @type {any} */
   const shown = { access: null, warps: [], at: 0, lane: null };
-  const names = [...new Set(accesses.map((access) => access.buffer))];
+  const names = [...new Set(accesses.map((/** @type {Access} */ access) => access.buffer))];
   const table = list.accessTable({
     heads: ["bytes of a lane", "requests", "sectors", "needed"],
     groups: names.map((name) => ({
       name,
       note: describeTensor(tensors.get(name)),
-      accesses: accesses.filter((access) => access.buffer === name).map((access) => ({
+      accesses: accesses.filter((/** @type {Access} */ access) => access.buffer === name).map((/** @type {Access} */ access) => ({
         index: access.index, line: access.line, side: access.side, described: access.kind,
         used: access.sectors, ideal: access.ideal, bad: access.sectors > access.ideal,
         cells: [access.width, access.count, access.sectors, access.ideal].map(String),
       })),
     })),
-    choose: (index) => choose(index, true),
+    choose: (/** @type {number} */ index) => choose(index, true),
   });
-  const slider = list.stepper("request", (at) => { shown.at = at; shown.lane = null; draw(); });
+  const slider = list.stepper("request", (/** @type {number} */ at) => { shown.at = at; shown.lane = null; draw(); });
   const [heading, why, place] = [tw.div("tw-heading"), tw.div("tw-sentence tw-why"),
     tw.span("tw-phase-place")];
   const degree = tw.span("tw-degree");
@@ -42,12 +42,12 @@ export function render({ model, el, data }) {
     tw.div("tw-bar", slider.node, place, degree),
     tw.div("tw-figures", lines.figure.node, tw.div("tw-beside", info, lanes.figure.node)));
 
-  function describeTensor(tensor) {
-    return tensor ? `${tensor.dtype} ${tensor.shape.map((extent) => extent ?? "?").join("×")}` : "";
+  function describeTensor(/** @type {Fields} */ tensor) {
+    return tensor ? `${tensor.dtype} ${tensor.shape.map((/** @type {number} */ extent) => extent ?? "?").join("×")}` : "";
   }
 
   function verdict() {
-    const bad = accesses.filter((access) => access.sectors > access.ideal);
+    const bad = accesses.filter((/** @type {Access} */ access) => access.sectors > access.ideal);
     if (!bad.length) return tw.div("tw-finding tw-is-good",
       "✓ Every sector that is moved is used whole.");
     const [first] = [...bad].sort((a, b) => b.sectors - b.ideal - (a.sectors - a.ideal));
@@ -73,16 +73,16 @@ export function render({ model, el, data }) {
     return made;
   }
 
-  function choose(index, tell) {
+  function choose(/** @type {number} */ index, /** @type {boolean} */ tell) {
     const access = accesses[index];
     if (!access) return;
     table.mark(index);
     shown.access = access;
-    shown.warps = access.requests.flatMap((request, number) =>
+    shown.warps = access.requests.flatMap((/** @type {AccessRequest} */ request, /** @type {number} */ number) =>
       warps(request.addresses, access.width).map((warp) => ({ ...warp, request, number })));
-    const excess = (warp) => warp.sectors.length - warp.ideal;
+    const excess = (/** @type {WarpRequest} */ warp) => warp.sectors.length - warp.ideal;
     const most = Math.max(...shown.warps.map(excess));
-    [shown.at, shown.lane] = [shown.warps.findIndex((warp) => excess(warp) === most), null];
+    [shown.at, shown.lane] = [shown.warps.findIndex((/** @type {WarpRequest} */ warp) => excess(warp) === most), null];
     slider.limit(shown.warps.length);
     heading.textContent = `${access.buffer}: ${access.kind}` +
       `${access.line ? `, line ${access.line}` : ""} – ${access.sectors} sectors, ` +
@@ -114,7 +114,7 @@ export function render({ model, el, data }) {
   }
 
   /** The bytes of a sector that lanes access. */
-  function usedOf(warp, sector) {
+  function usedOf(/** @type {WarpRequest} */ warp, /** @type {number} */ sector) {
     const used = new Set();
     for (const address of warp.addresses)
       for (let byte = address; byte < address + shown.access.width; byte++)
@@ -122,13 +122,21 @@ export function render({ model, el, data }) {
     return used.size;
   }
 
-  const lanesOf = (warp, sector) => warp.lanes.filter((_, i) =>
+  /**
+   * @param {WarpRequest} warp
+   * @param {number} sector
+   */
+  const lanesOf = (warp, sector) => warp.lanes.filter((/** @type {number} */ _, /** @type {number} */ i) =>
     units(warp.addresses[i], shown.access.width, SECTOR).includes(sector));
 
   /** A row per 128-byte line that is touched, a column per sector of it. */
-  function linesPicture(warp) {
-    const touched = [...new Set(warp.sectors.map((sector) => Math.floor(sector / PARTS)))];
+  function linesPicture(/** @type {WarpRequest} */ warp) {
+    const touched = [...new Set(warp.sectors.map((/** @type {number} */ sector) => Math.floor(sector / PARTS)))];
     const rows = Math.min(touched.length, MOST_LINES);
+    /**
+     * @param {number} row
+     * @param {number} column
+     */
     const at = (row, column) => touched[row] * PARTS + column;
     return {
       title: "Lines of 128 bytes × sector of 32 bytes",
@@ -138,10 +146,10 @@ export function render({ model, el, data }) {
       letters: 19,
       rows,
       columns: PARTS,
-      rowName: (row) => `byte ${touched[row] * LINE}`,
-      columnName: (column) => `sector ${column}`,
-      lane: (row, column) => lanesOf(warp, at(row, column))[0] ?? null,
-      cell(row, column) {
+      rowName: (/** @type {number} */ row) => `byte ${touched[row] * LINE}`,
+      columnName: (/** @type {number} */ column) => `sector ${column}`,
+      lane: (/** @type {number} */ row, /** @type {number} */ column) => lanesOf(warp, at(row, column))[0] ?? null,
+      cell(/** @type {number} */ row, /** @type {number} */ column) {
         const sector = at(row, column);
         if (!warp.sectors.includes(sector)) return null;
         const [used, mine] = [usedOf(warp, sector), lanesOf(warp, sector)];
@@ -155,7 +163,7 @@ export function render({ model, el, data }) {
   }
 
   /** The 32 lanes with their addresses. */
-  function lanesPicture(warp) {
+  function lanesPicture(/** @type {WarpRequest} */ warp) {
     const columns = 8;
     return {
       title: "The 32 lanes and the bytes that they begin at",
@@ -165,13 +173,13 @@ export function render({ model, el, data }) {
       letters: 7,
       rows: 32 / columns,
       columns,
-      rowName: (row) => `lanes ${row * columns}–${row * columns + columns - 1}`,
-      columnName: (column) => `+${column}`,
-      lane: (row, column) => {
+      rowName: (/** @type {number} */ row) => `lanes ${row * columns}–${row * columns + columns - 1}`,
+      columnName: (/** @type {number} */ column) => `+${column}`,
+      lane: (/** @type {number} */ row, /** @type {number} */ column) => {
         const lane = row * columns + column;
         return warp.lanes.includes(lane) ? lane : null;
       },
-      cell(row, column) {
+      cell(/** @type {number} */ row, /** @type {number} */ column) {
         const lane = row * columns + column;
         const i = warp.lanes.indexOf(lane);
         if (i < 0) return null;
@@ -183,12 +191,12 @@ export function render({ model, el, data }) {
     };
   }
 
-  function describe(warp) {
+  function describe(/** @type {WarpRequest} */ warp) {
     const { access, lane } = shown;
     const i = warp.lanes.indexOf(lane);
     if (i < 0) {
       const moved = warp.sectors.length * SECTOR;
-      const used = warp.sectors.reduce((sum, sector) => sum + usedOf(warp, sector), 0);
+      const used = warp.sectors.reduce((/** @type {number} */ sum, /** @type {number} */ sector) => sum + usedOf(warp, sector), 0);
       list.fill(info, tw.div("tw-panel-title", "This request"),
         list.row("lanes that take part", `${warp.lanes.length}`),
         list.row("bytes moved", `${moved}`), list.row("bytes used", `${used}`,
@@ -198,10 +206,10 @@ export function render({ model, el, data }) {
     }
     const address = warp.addresses[i];
     const tensor = tensors.get(access.buffer);
-    const known = tensor?.dense && tensor.shape.every((extent) => extent !== null);
+    const known = tensor?.dense && tensor.shape.every((/** @type {number} */ extent) => extent !== null);
     const element = tensor ? Math.floor((address * 8) / tensor.bits) : null;
     list.fill(info, tw.div("tw-panel-title", `lane ${lane} of warp ${warp.warp}`),
-      known ? list.row("element", list.elementName(tensor.name, tensor.shape, element,
+      known ? list.row("element", list.elementName(tensor.name, tensor.shape, /** @type {number} */ (element),
         Math.max((access.width * 8) / tensor.bits, 1))) : null,
       list.row("bytes", `${address}–${address + access.width - 1}`),
       list.row("sectors", units(address, access.width, SECTOR).join(", ")),
@@ -219,7 +227,7 @@ export function render({ model, el, data }) {
 
   scope.on("change:selection", select);
   list.watch(root, scope, draw);
-  const costly = accesses.reduce((a, b) =>
+  const costly = accesses.reduce((/** @type {Access} */ a, /** @type {Access} */ b) =>
     b.sectors - b.ideal > a.sectors - a.ideal ? b : a, accesses[0]);
   choose(costly.index, false);
   select();

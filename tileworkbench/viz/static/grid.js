@@ -22,18 +22,18 @@ export const FADED = {
   dark: { veil: [22, 22, 22], share: 0.8, letters: [190, 190, 190] },
 };
 export const LETTERS = [20, 20, 20]; // on the colours of a palette
-const rgb = (colour, alpha = 1) => `rgba(${colour.map(Math.round).join(",")},${alpha})`;
+const rgb = (/** @type {Colour} */ colour, alpha = 1) => `rgba(${colour.map(Math.round).join(",")},${alpha})`;
 
 /** The colour of a cell below the veil of a theme. */
-export const fadedColour = (colour, { veil, share }) =>
-  colour.map((part, i) => part * (1 - share) + veil[i] * share);
+export const fadedColour = (/** @type {Colour} */ colour, /** @type {Theme} */ { veil, share }) =>
+  colour.map((/** @type {number} */ part, /** @type {number} */ i) => part * (1 - share) + veil[i] * share);
 
 /**
  * The canvas. `hover` and `element` are cells or null, `also` further cells that are marked as
  * `hover` is, `thread` is NO_THREAD or the pinned one.
  */
 export class LayoutGrid {
-  constructor(canvas, themed) {
+  constructor(/** @type {HTMLCanvasElement} */ canvas, /** @type {HTMLElement} */ themed) {
     this.canvas = canvas;
     this.themed = themed; // its text colour tells the theme
     this.slice = /** @type {any} */ (null); // what is drawn, from `show` on
@@ -55,7 +55,7 @@ export class LayoutGrid {
   }
 
   /** One pixel per cell; drawing scales it up. */
-  show(slice, by) {
+  show(/** @type {Slice} */ slice, /** @type {string} */ by) {
     [this.slice, this.by] = [slice, by];
     this.left = Math.max(GRID.left, 10 + 6.2 * slice.rowName(slice.rows - 1).length);
     this.pixels = document.createElement("canvas");
@@ -82,7 +82,7 @@ export class LayoutGrid {
   }
 
   /** Take as much of `room` pixels of width as the slice needs. */
-  resize(room) {
+  resize(/** @type {number} */ room) {
     const { rows, columns } = this.slice;
     const most = (room - this.left - 2) / columns / this.aspect;
     const cell = Math.min(GRID.largest, Math.max(most, 1));
@@ -112,12 +112,17 @@ export class LayoutGrid {
   }
 
   /** `resize`, and what was zoomed to stays in the middle. */
-  resizeKeeping(room) {
+  resizeKeeping(/** @type {number} */ room) {
     if (!this.width || this.scale <= this.least * 1.001) {
       this.resize(room);
       this.fit();
       return;
     }
+    /**
+     * @param {number} at
+     * @param {number} size
+     * @param {number} edge
+     */
     const middle = (at, size, edge) => (at + (size - edge) / 2) / this.scale; // in rows
     const column = middle(this.x, this.width, this.left);
     const row = middle(this.y, this.height, GRID.top);
@@ -138,7 +143,7 @@ export class LayoutGrid {
   }
 
   /** The middle of a cell on the canvas. */
-  middleOf(cell) {
+  middleOf(/** @type {number} */ cell) {
     const { columns } = this.slice;
     return [
       this.left - this.x + ((cell % columns) + 0.5) * this.across,
@@ -169,7 +174,7 @@ export class LayoutGrid {
   }
 
   /** Put the pixel (x, y) of the scaled slice into the corner, as far as it goes. */
-  move(x, y, scale = this.scale) {
+  move(/** @type {number} */ x, /** @type {number} */ y, scale = this.scale) {
     const [width, height] = [this.width - this.left, this.height - GRID.top];
     this.scale = scale;
     this.x = Math.max(0, Math.min(x, this.slice.columns * this.across - width));
@@ -177,8 +182,14 @@ export class LayoutGrid {
   }
 
   /** Move as little as brings a cell into sight. */
-  reveal(cell) {
+  reveal(/** @type {number} */ cell) {
     const column = cell % this.slice.columns, row = Math.floor(cell / this.slice.columns);
+    /**
+     * @param {number} at
+     * @param {number} number
+     * @param {number} step
+     * @param {number} size
+     */
     const near = (at, number, step, size) =>
       Math.min(Math.max(at, (number + 1) * step - size), number * step);
     this.move(near(this.x, column, this.across, this.width - this.left),
@@ -186,7 +197,7 @@ export class LayoutGrid {
   }
 
   /** The cell under a point of the canvas, or null. */
-  cellAt(px, py) {
+  cellAt(/** @type {number} */ px, /** @type {number} */ py) {
     const { rows, columns } = this.slice;
     const column = Math.floor((px - this.left + this.x) / this.across);
     const row = Math.floor((py - GRID.top + this.y) / this.scale);
@@ -212,7 +223,11 @@ export class LayoutGrid {
     };
   }
 
-  /** Call `visit(cell, x, y)` with the corner of every cell in sight. */
+  /**
+   * Call `visit(cell, x, y)` with the corner of every cell in sight.
+   * @param {Seen} seen
+   * @param {(cell: number, x: number, y: number) => void} visit
+   */
   each(seen, visit) {
     for (let row = seen.top; row < seen.bottom; row++)
       for (let column = seen.left; column < seen.right; column++)
@@ -244,7 +259,7 @@ export class LayoutGrid {
     this.drawHeads(context, seen);
   }
 
-  drawRules(context, seen) {
+  drawRules(/** @type {CanvasRenderingContext2D} */ context, /** @type {Seen} */ seen) {
     const { across, scale } = this;
     context.strokeStyle = `rgba(255, 255, 255, ${scale < 14 ? 0.35 : 0.65})`;
     context.lineWidth = 1;
@@ -260,12 +275,18 @@ export class LayoutGrid {
     context.stroke();
   }
 
-  /** A veil over everything but the elements of the pinned thread. */
+  /**
+   * A veil over everything but the elements of the pinned thread.
+   * @param {CanvasRenderingContext2D} context
+   * @param {Seen} seen
+   * @param {boolean} dark
+   * @param {Theme} faded
+   */
   drawPinned(context, seen, dark, faded) {
     const { across, scale, slice } = this;
     context.fillStyle = rgb(faded.veil, faded.share);
     context.fillRect(0, 0, slice.columns * across, slice.rows * scale);
-    this.each(seen, (cell, x, y) => {
+    this.each(seen, (/** @type {number} */ cell, /** @type {number} */ x, /** @type {number} */ y) => {
       if (!slice.holds(cell, this.thread)) return;
       const small = scale < GRID.ruled; // a colour alone would be lost
       context.fillStyle = !small ? rgb(slice.colour(cell, this.by)) : dark ? "#fff" : "#123";
@@ -274,7 +295,13 @@ export class LayoutGrid {
     });
   }
 
-  /** A frame around a cell; a small one is framed from outside, or it would be lost. */
+  /**
+   * A frame around a cell; a small one is framed from outside, or it would be lost.
+   * @param {CanvasRenderingContext2D} context
+   * @param {number} cell
+   * @param {number} width
+   * @param {string} style
+   */
   outline(context, cell, width, style) {
     const { across, scale, slice } = this;
     const [column, row] = [cell % slice.columns, Math.floor(cell / slice.columns)];
@@ -285,7 +312,12 @@ export class LayoutGrid {
       column * across - more, row * scale - more, across + 2 * more, scale + 2 * more);
   }
 
-  /** The label of each cell, and the one below where there is room for both. */
+  /**
+   * The label of each cell, and the one below where there is room for both.
+   * @param {CanvasRenderingContext2D} context
+   * @param {Seen} seen
+   * @param {Theme} faded
+   */
   drawNumbers(context, seen, faded) {
     const { across, scale, slice } = this;
     const both = scale >= GRID.slotted;
@@ -293,7 +325,7 @@ export class LayoutGrid {
     if (size < GRID.shortest) return;
     context.textAlign = "center";
     context.textBaseline = "middle";
-    this.each(seen, (cell, x, y) => {
+    this.each(seen, (/** @type {number} */ cell, /** @type {number} */ x, /** @type {number} */ y) => {
       if (slice.isEmpty(cell)) return;
       const veiled = this.thread !== NO_THREAD && !slice.holds(cell, this.thread);
       const [px, py] = [x + across / 2, y + scale / 2 + 0.5];
@@ -308,8 +340,12 @@ export class LayoutGrid {
   }
 
   /** Row and column numbers, as many as fit. */
-  drawHeads(context, seen) {
+  drawHeads(/** @type {CanvasRenderingContext2D} */ context, /** @type {Seen} */ seen) {
     const { across, scale, slice } = this;
+    /**
+     * @param {number} room
+     * @param {number} step
+     */
     const every = (room, step) => 2 ** Math.max(0, Math.ceil(Math.log2(room / step)));
     const [wide, high] = [every(24, across), every(14, scale)];
     context.fillStyle = getComputedStyle(this.themed).color;

@@ -10,6 +10,7 @@ import { stepList } from "./steps.js";
 
 const PANEL_WIDTH = 246; // with the gap before it
 const GAP = 16;
+/** @type {Record<string, Record<string, string>>} */
 const COLOURINGS = {
   fragment: { thread: "thread", warp: "warp", slot: "slot" },
   layout: { bank: "bank", address: "address", line: "cache line" },
@@ -17,7 +18,7 @@ const COLOURINGS = {
 };
 
 /** A grid with its caption and zoom. */
-function figure(kind, themed) {
+function figure(/** @type {string} */ kind, /** @type {HTMLElement} */ themed) {
   const canvas = tw.el("canvas", { class: "tw-canvas", role: "img", tabindex: "0" });
   const grid = new LayoutGrid(canvas, themed);
   const caption = tw.div("tw-figure-caption");
@@ -49,7 +50,7 @@ export function render({ model, el }) {
       class: "tw-select", "aria-label": "Buffer",
       onchange: () => tw.set(model, { layout_name: buffers.value }),
     },
-    ...names.map(({ name, shape }) =>
+    ...names.map((/** @type {{ name: string, shape: number[] }} */ { name, shape }) =>
       tw.el("option", { value: name }, `${name}  ${shape.join("×")}`)),
   );
   const only = tw.el("b", { class: "tw-mono" }, names[0]?.name ?? "");
@@ -113,7 +114,7 @@ export function render({ model, el }) {
     owner.max = String(slice.top);
     badges.replaceChildren(
       ...(raw.role ? [tw.chip(raw.role, "tw-accent")] : []),
-      ...raw.badges.map((text, i) => tw.chip(text, "", raw.hints?.[i] ?? "")),
+      ...raw.badges.map((/** @type {string} */ text, /** @type {number} */ i) => tw.chip(text, "", raw.hints?.[i] ?? "")),
     );
     formula.textContent = formula.title = raw.text;
     showLegend();
@@ -127,7 +128,7 @@ export function render({ model, el }) {
     select();
   }
 
-  function showCaptions(slice, raw) {
+  function showCaptions(/** @type {any} */ slice, /** @type {Fields} */ raw) {
     const { isFragment } = slice;
     const said = slice.everywhere ? "each in every thread"
       : isFragment ? "number: thread, s: slot" : "number: address";
@@ -145,10 +146,10 @@ export function render({ model, el }) {
   }
 
   /** An index for each dimension that the grid does not show. */
-  function showSlices(slice) {
-    const inputs = slice.lead.map((at, dim) => {
+  function showSlices(/** @type {any} */ slice) {
+    const inputs = slice.lead.map((/** @type {number} */ at, /** @type {number} */ dim) => {
       const last = slice.shape[dim] - 1;
-      const onchange = (event) => {
+      const onchange = (/** @type {Pressed} */ event) => {
         const wanted = Math.min(last, Math.max(0, Number(event.target.value) || 0));
         tw.set(model, { layout_lead: slice.lead.with(dim, wanted) });
       };
@@ -160,10 +161,13 @@ export function render({ model, el }) {
     slices.replaceChildren(...inputs, inputs.length ? "[:, :]" : "");
   }
 
-  /** Steps through the copies of a fragment that has too many to be sent at once. */
+  /**
+   * Steps through the copies of a fragment that has too many to be sent at once.
+   * @param {{ copies_at_once: number, copy: number, replicate: number }} given
+   */
   function showCopies({ copies_at_once: many, copy, replicate }) {
     if (!many) return copies.replaceChildren();
-    const go = (by) => tw.set(model, { layout_copy: copy + by });
+    const go = (/** @type {number} */ by) => tw.set(model, { layout_copy: copy + by });
     const last = Math.min(copy + many, replicate) - 1;
     return copies.replaceChildren(
       tw.button("‹", () => go(-many), { title: "Copies before", disabled: copy === 0 }),
@@ -172,17 +176,17 @@ export function render({ model, el }) {
   }
 
   /** A switch for the outlines of each atom. */
-  function showAtoms(found) {
+  function showAtoms(/** @type {Atom[]} */ found) {
     const apply = () => {
-      const shown = found.map((atom, number) => ({ ...atom, number }))
-        .filter(({ name }) => !hidden.has(name));
+      const shown = found.map((/** @type {Atom} */ atom, /** @type {number} */ number) => ({ ...atom, number }))
+        .filter((/** @type {Atom} */ { name }) => !hidden.has(name));
       tensor.grid.atoms = shown;
-      hardware.grid.atoms = shown.filter(({ slots }) => slots)
-        .map((atom) => ({ ...atom, rows: atom.threads, columns: atom.slots }));
+      hardware.grid.atoms = shown.filter((/** @type {Atom} */ { slots }) => slots)
+        .map((/** @type {Atom} */ atom) => ({ ...atom, rows: atom.threads, columns: atom.slots }));
       draw();
     };
     if (tensor.grid.slice.wrapped) found = [];
-    atoms.replaceChildren(...found.map(({ name, rows, columns: wide }, number) => {
+    atoms.replaceChildren(...found.map((/** @type {Atom} */ { name, rows, columns: wide }, /** @type {number} */ number) => {
       const box = tw.el("input", { type: "checkbox", checked: !hidden.has(name), onchange: () => {
         if (box.checked) hidden.delete(name); else hidden.add(name);
         apply();
@@ -198,7 +202,7 @@ export function render({ model, el }) {
   }
 
   /** Share the width: both grids side by side where there is room, the panel beside or below. */
-  function layOut(refit) {
+  function layOut(/** @type {boolean} */ refit) {
     const width = root.clientWidth || 840;
     if (!refit && width === room) return;
     room = width;
@@ -232,7 +236,7 @@ export function render({ model, el }) {
   }
 
   // A selection travels to Python; the elements of its thread come back as `thread_elements`.
-  function pin(thread, cell = null) {
+  function pin(/** @type {number} */ thread, cell = /** @type {number | null} */ (null)) {
     const { slice } = tensor.grid;
     const element = cell === null ? [] : slice.indexOf(cell);
     tw.set(model, { selected_thread: thread, selected_element: element });
@@ -240,7 +244,7 @@ export function render({ model, el }) {
   }
 
   /** Tell the other views; the line that is chosen stays. */
-  function share(chosen) {
+  function share(/** @type {Chosen} */ chosen) {
     const { line } = model.get("selection") ?? {};
     const selection = line ? { line, ...chosen } : chosen;
     if (JSON.stringify(model.get("selection")) !== JSON.stringify(selection))
@@ -254,7 +258,7 @@ export function render({ model, el }) {
     const element = slice.cellOf(model.get("selected_element"));
     tensor.grid.element = element;
     const places = element === null ? [] : hardware.grid.slice.placesOf(element);
-    const own = places.find((place) => hardware.grid.slice.holds(place, thread));
+    const own = places.find((/** @type {number} */ place) => hardware.grid.slice.holds(place, thread));
     hardware.grid.element = own ?? places[0] ?? null;
     for (const grid of grids) {
       grid.thread = thread;
@@ -276,7 +280,7 @@ export function render({ model, el }) {
   }
 
   /** Pin the owner of an element; another click goes on to its next copy, and in the end unpins. */
-  function chooseElement(cell) {
+  function chooseElement(/** @type {number | null} */ cell) {
     if (cell === null) return pin(NO_THREAD);
     const all = tensor.grid.slice.all(cell);
     const next = tensor.grid.element === cell ? all[all.indexOf(tensor.grid.thread) + 1] : all[0];
@@ -284,7 +288,7 @@ export function render({ model, el }) {
   }
 
   /** Pin what is at a place of the hardware; another click unpins. */
-  function choosePlace(place) {
+  function choosePlace(/** @type {number | null} */ place) {
     if (place === null || hardware.grid.element === place) return pin(NO_THREAD);
     return pin(hardware.grid.slice.owner(place), hardware.grid.slice.held[place]);
   }
@@ -322,7 +326,7 @@ export function render({ model, el }) {
     const { buffer, element, line } = model.get("selection") ?? {};
     const { slice } = tensor.grid;
     steps.mark(slice?.name ?? "", line ?? 0);
-    if (!buffer || !names.some(({ name }) => name === buffer)) return;
+    if (!buffer || !names.some((/** @type {Atom} */ { name }) => name === buffer)) return;
     if (buffer !== model.get("layout_name")) tw.set(model, { layout_name: buffer });
     else if (element && slice && String(element) !== String(model.get("selected_element"))) {
       const cell = slice.cellOf(element);

@@ -2,6 +2,7 @@
 import * as tw from "./common.js";
 
 /** The numbers of a line, by which lines are shaded too. */
+/** @type {Record<string, Metric>} */
 export const METRICS = {
   weight: { label: "estimated time", show: (v) => `${(v * 100).toFixed(0)} %`, of: (c) => c.weight },
   global: { label: "global memory", show: tw.bytesText, of: (c) => c.global_bytes },
@@ -25,26 +26,29 @@ export const METRICS = {
 };
 
 /** The metrics that any line has a number of, with their names. */
-export const usableMetrics = (costs) =>
-  Object.entries(METRICS).filter(([, { of }]) => costs.some((cost) => of(cost)));
+export const usableMetrics = (/** @type {Cost[]} */ costs) =>
+  Object.entries(METRICS).filter(([, { of }]) => costs.some((/** @type {Cost} */ cost) => of(cost)));
 
 /**
  * Elements: the numbers and accesses of a line, its IR after the passes and its code. `data` is the
  * view's, `answer` what the kernel says of the line, with an `error` where it says nothing.
+ * @param {LineCosts} data
+ * @param {number} line
+ * @param {Fields} answer
  */
 export function lineDetail(data, line, answer) {
-  const cost = data.costs.find((each) => each.line === line);
+  const cost = data.costs.find((/** @type {Cost} */ each) => each.line === line);
   const facts = cost ? usableMetrics(data.costs).flatMap(([, { label, of, show }]) =>
-    of(cost) ? [tw.div("tw-row", tw.faint(label), tw.el("b", {}, show(of(cost))))] : []) : [];
-  const accesses = (cost?.accesses ?? []).map((text) => tw.div("tw-fact-line", text));
-  const total = cost?.registers ? data.resources.map((text) => tw.div("tw-faint", text)) : [];
+    of(cost) ? [tw.div("tw-row", tw.faint(label), tw.el("b", {}, show(/** @type {number} */ (of(cost)))))] : []) : [];
+  const accesses = (cost?.accesses ?? []).map((/** @type {string} */ text) => tw.div("tw-fact-line", text));
+  const total = cost?.registers ? data.resources.map((/** @type {string} */ text) => tw.div("tw-faint", text)) : [];
   const nothing = answer.passes.length ? [] : [tw.div("tw-note", answer.error ?? "No code.")];
   return [tw.div("tw-panel-title", `line ${line}`), ...facts, ...accesses, ...total, ...nothing,
     ...forms(data, answer)];
 }
 
 /** The line's IR after a pass of the reader's choice, and its generated code. */
-function forms(data, { passes, code }) {
+function forms(/** @type {LineCosts} */ data, /** @type {Fields} */ { passes, code }) {
   if (!passes.length) return [];
   const place = tw.div("");
   const show = () => {
@@ -55,7 +59,7 @@ function forms(data, { passes, code }) {
   };
   const choose = tw.el("select", {
     class: "tw-select", "aria-label": "What became of the line", onchange: show,
-  }, ...passes.map(({ name }, i) => tw.el("option", { value: String(i) }, `IR after ${name}`)),
+  }, ...passes.map((/** @type {{ name: string }} */ { name }, /** @type {number} */ i) => tw.el("option", { value: String(i) }, `IR after ${name}`)),
   code.length ? tw.el("option", { value: "code" }, "generated code") : null);
   choose.value = code.length ? "code" : String(passes.length - 1);
   show();

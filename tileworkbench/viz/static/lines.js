@@ -9,7 +9,7 @@ const MOST_ROWS = 64;
 const MOST_COLUMNS = 128;
 
 /** The vectors of an access: the byte addresses of their lanes. */
-function vectorsOf(access) {
+function vectorsOf(/** @type {Access} */ access) {
   const { rows, empty } = access.vectors;
   const table = tw.table(access.vectors);
   const lanes = rows ? table.length / rows : 0;
@@ -21,10 +21,10 @@ function vectorsOf(access) {
 export function render({ model, el, data }) {
   const root = tw.root(el, "lines");
   const scope = tw.scope(model);
-  const buffers = new Map(data.tiles.map((buffer) => [buffer.name, { ...buffer,
+  const buffers = new Map(data.tiles.map((/** @type {Fields} */ buffer) => [buffer.name, { ...buffer,
     layout: buffer.layout ? { ...buffer.layout, table: tw.table(buffer.layout.table) } : null }]));
-  const accesses = data.accesses.map((access, index) => ({ ...access, index }));
-  const routines = data.routines.map((text) => tw.div("tw-sentence", text));
+  const accesses = data.accesses.map((/** @type {Access} */ access, /** @type {number} */ index) => ({ ...access, index }));
+  const routines = data.routines.map((/** @type {string} */ text) => tw.div("tw-sentence", text));
   if (!accesses.length) {
     root.append(tw.about(data.about), ...routines,
       tw.div("tw-note", "No access has an address that is known before the kernel runs."));
@@ -37,15 +37,15 @@ export function render({ model, el, data }) {
     groups: [...buffers.values()].map((buffer) => ({
       name: buffer.name,
       note: buffer.shape.join("×") + (buffer.layout ? ` · ${buffer.layout.text}` : ""),
-      accesses: accesses.filter((access) => access.buffer === buffer.name).map((access) => ({
+      accesses: accesses.filter((/** @type {Access} */ access) => access.buffer === buffer.name).map((/** @type {Access} */ access) => ({
         index: access.index, line: access.line, side: access.side, described: access.kind,
         used: access.lines, ideal: access.ideal, bad: access.lines > access.ideal,
         cells: [access.pattern, String(access.lanes), String(access.lines), String(access.ideal)],
       })),
     })),
-    choose: (index) => choose(index, true),
+    choose: (/** @type {number} */ index) => choose(index, true),
   });
-  const slider = list.stepper("vector", (at) => { shown.at = at; draw(); });
+  const slider = list.stepper("vector", (/** @type {number} */ at) => { shown.at = at; draw(); });
   const [heading, place, why] = [tw.div("tw-heading"), tw.span("tw-phase-place"),
     tw.div("tw-sentence")];
   const card = pictured(), tile = pictured();
@@ -55,7 +55,7 @@ export function render({ model, el, data }) {
     tw.div("tw-figures", card.figure.node, tw.div("tw-beside", info, tile.figure.node)), ...routines);
 
   function verdict() {
-    const bad = accesses.filter((access) => access.lines > access.ideal);
+    const bad = accesses.filter((/** @type {Access} */ access) => access.lines > access.ideal);
     if (!bad.length) return tw.div("tw-finding tw-is-good",
       "✓ Every vector touches only the cache lines that its bytes need.");
     const [first] = [...bad].sort((a, b) => b.factor - a.factor);
@@ -80,12 +80,12 @@ export function render({ model, el, data }) {
     return made;
   }
 
-  function choose(index, tell) {
+  function choose(/** @type {number} */ index, /** @type {boolean} */ tell) {
     const access = accesses[index];
     if (!access) return;
     table.mark(index);
     Object.assign(shown, { access, vectors: vectorsOf(access), lane: null });
-    const excess = shown.vectors.map((vector) => touchedBy(vector).length - neededBy(vector));
+    const excess = shown.vectors.map((/** @type {number[]} */ vector) => touchedBy(vector).length - neededBy(vector));
     shown.at = Math.max(excess.indexOf(Math.max(...excess)), 0); // opens at the worst vector
     slider.limit(shown.vectors.length);
     slider.set(shown.at);
@@ -97,10 +97,14 @@ export function render({ model, el, data }) {
     if (tell) tw.set(model, { selection: { line: access.line, buffer: access.buffer } });
   }
 
+  /** @param {number} address */
   const linesAt = (address) => units(address, shown.access.width, data.line_bytes);
-  /** The numbers of the cache lines that a vector touches, and how many would do for its bytes. */
+  /**
+   * The numbers of the cache lines that a vector touches, and how many would do for its bytes.
+   * @param {number[]} vector
+   */
   const touchedBy = (vector) => [...new Set(vector.flatMap(linesAt))].sort((a, b) => a - b);
-  const neededBy = (vector) =>
+  const neededBy = (/** @type {number[]} */ vector) =>
     Math.ceil((new Set(vector).size * shown.access.width) / data.line_bytes);
 
   function draw() {
@@ -124,11 +128,11 @@ export function render({ model, el, data }) {
   }
 
   /** A row per lane, a column per cache line that the vector touches. */
-  function cardPicture(vector) {
+  function cardPicture(/** @type {number[]} */ vector) {
     const { width } = shown.access;
     const lines = touchedBy(vector);
     const needed = neededBy(vector);
-    const used = lines.map((line) => new Set(vector.filter((address) =>
+    const used = lines.map((line) => new Set(vector.filter((/** @type {number} */ address) =>
       linesAt(address).includes(line))).size * width);
     return {
       title: "Lane × cache line",
@@ -139,11 +143,11 @@ export function render({ model, el, data }) {
       letters: 2,
       rows: vector.length,
       columns: Math.min(lines.length, MOST_LINES),
-      rowName: (row) => `lane ${row}`,
-      columnName: (column) => String(lines[column]),
-      foot: (column) => ({ text: String(used[column]), bad: lines.length > needed }),
-      lane: (row, column) => (linesAt(vector[row]).includes(lines[column]) ? row : null),
-      cell(row, column) {
+      rowName: (/** @type {number} */ row) => `lane ${row}`,
+      columnName: (/** @type {number} */ column) => String(lines[column]),
+      foot: (/** @type {number} */ column) => ({ text: String(used[column]), bad: lines.length > needed }),
+      lane: (/** @type {number} */ row, /** @type {number} */ column) => (linesAt(vector[row]).includes(lines[column]) ? row : null),
+      cell(/** @type {number} */ row, /** @type {number} */ column) {
         if (!linesAt(vector[row]).includes(lines[column])) return null;
         const fill = lines.length > needed ? COLOURS.bad : COLOURS.good;
         return { fill, text: String(Math.max(vector[row] - lines[column] * data.line_bytes, 0)),
@@ -154,19 +158,28 @@ export function render({ model, el, data }) {
   }
 
   /** The elements of a tile coloured by cache line, those of the vector with their lanes. */
-  function tilePicture(vector, buffer) {
+  function tilePicture(/** @type {number[]} */ vector, /** @type {Fields} */ buffer) {
     const { layout, shape, bits, base } = buffer;
     if (!layout) return null;
-    const lanes = new Map(vector.map((address, lane) =>
+    const lanes = new Map(vector.map((/** @type {number} */ address, /** @type {number} */ lane) =>
       [Math.floor(((address - base) * 8) / bits), lane]));
     const columns = shape.length > 1 ? shape.at(-1) : Math.min(shape[0], 32);
     const rows = Math.ceil(layout.table.length / columns);
     const held = new Map();
-    layout.table.forEach((at, element) => { if (lanes.has(at)) held.set(element, lanes.get(at)); });
+    layout.table.forEach((/** @type {number} */ at, /** @type {number} */ element) => { if (lanes.has(at)) held.set(element, lanes.get(at)); });
     const first = held.size ? Math.min(...held.keys()) : 0;
+    /**
+     * @param {number} at
+     * @param {number} count
+     * @param {number} most
+     */
     const corner = (at, count, most) => Math.min(Math.max(at - 1, 0), Math.max(count - most, 0));
     const top = corner(Math.floor(first / columns), rows, MOST_ROWS);
     const left = corner(first % columns, columns, MOST_COLUMNS);
+    /**
+     * @param {number} row
+     * @param {number} column
+     */
     const elementAt = (row, column) => (top + row) * columns + left + column;
     return {
       title: `${buffer.name}: elements coloured by cache line`,
@@ -175,10 +188,10 @@ export function render({ model, el, data }) {
       letters: 2,
       rows: Math.min(rows, MOST_ROWS),
       columns: Math.min(columns, MOST_COLUMNS),
-      rowName: (row) => String(top + row),
-      columnName: (column) => String(left + column),
-      lane: (row, column) => held.get(elementAt(row, column)) ?? null,
-      cell(row, column) {
+      rowName: (/** @type {number} */ row) => String(top + row),
+      columnName: (/** @type {number} */ column) => String(left + column),
+      lane: (/** @type {number} */ row, /** @type {number} */ column) => held.get(elementAt(row, column)) ?? null,
+      cell(/** @type {number} */ row, /** @type {number} */ column) {
         const element = elementAt(row, column);
         if (element >= layout.table.length) return undefined;
         const lane = held.get(element);
@@ -190,7 +203,7 @@ export function render({ model, el, data }) {
     };
   }
 
-  function describe(vector, buffer) {
+  function describe(/** @type {number[]} */ vector, /** @type {Fields} */ buffer) {
     const { width } = shown.access;
     const address = vector[shown.lane];
     if (shown.lane === null || address === undefined) {
@@ -219,7 +232,7 @@ export function render({ model, el, data }) {
 
   scope.on("change:selection", select);
   list.watch(root, scope, draw);
-  const worst = accesses.reduce((a, b) => (b.factor > a.factor ? b : a), accesses[0]);
+  const worst = accesses.reduce((/** @type {Access} */ a, /** @type {Access} */ b) => (b.factor > a.factor ? b : a), accesses[0]);
   choose(worst.index, false);
   select();
   return scope.dispose;

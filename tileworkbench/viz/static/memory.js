@@ -24,7 +24,7 @@ export function units(/** @type {number} */ address, /** @type {number} */ width
  * The lanes that are served together: `{ warp, number, lanes, addresses }`, warp by warp; those of
  * which no lane takes part are left out.
  */
-export function phases(/** @type {number[]} */ addresses, /** @type {number} */ width) {
+export function phases(/** @type {ArrayLike<number>} */ addresses, /** @type {number} */ width) {
   const group = lanesPerPhase(width);
   const found = [];
   for (let start = 0; start < addresses.length; start += group) {
@@ -90,7 +90,7 @@ export function sharedCost(/** @type {any} */ { width, requests }) {
 }
 
 /** The warps of a request: `{ warp, lanes, addresses, sectors, ideal }`. */
-export function warps(/** @type {number[]} */ addresses, /** @type {number} */ width) {
+export function warps(/** @type {ArrayLike<number>} */ addresses, /** @type {number} */ width) {
   const found = [];
   for (let start = 0; start < addresses.length; start += WARP) {
     const lanes = [];

@@ -14,7 +14,7 @@ export function render({ model, el, data }) {
   root.append(tw.div("tw-bar", run, block, message), body);
   let shown = data;
   let metric = "scaled";
-  let at = "";
+  let at = /** @type {string | null} */ ("");
 
   /** Run a block; what was shown before stays where that fails. */
   async function start() {
@@ -47,7 +47,7 @@ export function render({ model, el, data }) {
       return;
     }
     const said = [
-      ...shown.origins.map((origin) => tw.div("tw-finding tw-is-bad", "⚠ ", capital(origin.text), " ",
+      ...shown.origins.map((/** @type {Fields} */ origin) => tw.div("tw-finding tw-is-bad", "⚠ ", capital(origin.text), " ",
         lineLink(origin))),
       tw.div("tw-sentence", shown.sentence),
       tw.div("tw-sentence", tw.faint(`Block (${shown.block.join(", ")}), on ${shown.inputs}.`)),
@@ -72,10 +72,11 @@ export function render({ model, el, data }) {
   }
 
   const points = () => [...plot.querySelectorAll("[data-step]")];
+  /** @param {Element} node */
   const place = (node) => [Number(node.getAttribute("cx")), Number(node.getAttribute("cy"))];
 
   /** The point nearest to the pointer, sideways first: lines are near each other. */
-  function nearest(drawing, event) {
+  function nearest(/** @type {any} */ drawing, /** @type {any} */ event) {
     const box = drawing.getBoundingClientRect();
     const scale = drawing.viewBox.baseVal.width / box.width;
     const [x, y] = [(event.clientX - box.left) * scale, (event.clientY - box.top) * scale];
@@ -90,11 +91,11 @@ export function render({ model, el, data }) {
   }
 
   /** Tell of a point; of the chosen one, or of none. */
-  function point(node) {
+  function point(/** @type {Element | null} */ node) {
     const step = node ? node.getAttribute("data-step") : at;
     for (const each of points())
       each.classList.toggle("tw-pointed", each.getAttribute("data-step") === step);
-    const facts = shown.steps[step];
+    const facts = shown.steps[/** @type {string} */ (step)];
     if (!facts) {
       info.replaceChildren(tw.faint("Point at the picture to see a statement; click it to choose its line."));
       return;
@@ -107,20 +108,22 @@ export function render({ model, el, data }) {
       tw.div("", `${element} is ${facts.value}, float64 has ${facts.exact}`));
   }
 
+  /** @param {any} given */
   const named = ({ buffer, element }) => (element.length ? `${buffer}[${element.join(", ")}]` : buffer);
-  const capital = (text) => text[0].toUpperCase() + text.slice(1);
+  const capital = (/** @type {string} */ text) => text[0].toUpperCase() + text.slice(1);
 
-  function choose(node) {
+  function choose(/** @type {Element | null} */ node) {
     if (!node) return;
     at = node.getAttribute("data-step");
     point(node);
-    select(shown.steps[at]);
+    select(shown.steps[/** @type {string} */ (at)]);
   }
 
-  function select({ line, buffer, element }) {
+  function select(/** @type {any} */ { line, buffer, element }) {
     if (line) tw.set(model, { selection: { line, buffer, element } });
   }
 
+  /** @param {Fields} place */
   const lineLink = (place) => (place.line ? tw.link(`show line ${place.line}`, () => select(place)) : "");
 
   function table() {
@@ -130,7 +133,7 @@ export function render({ model, el, data }) {
       tw.el("tbody", {}, ...shown.lines.map(row)));
   }
 
-  function row(line) {
+  function row(/** @type {Fields} */ line) {
     const where = `${named(line)}${line.where ? ` at ${line.where}` : ""}`;
     const cells = [line.buffer, line.executions, line.first, line.scaled, line.dtype, line.ulp,
       line.relative, line.absolute, where, line.value, line.exact];
@@ -151,8 +154,8 @@ export function render({ model, el, data }) {
   }
 
   plot.addEventListener("mouseleave", () => point(null));
-  plot.addEventListener("keydown", (event) => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  plot.addEventListener("keydown", (/** @type {any} */ event) => {
+    const step = (/** @type {Record<string, number>} */ ({ ArrowRight: 1, ArrowLeft: -1 }))[event.key];
     if (!step) return;
     event.preventDefault();
     event.stopPropagation();

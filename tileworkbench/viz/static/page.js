@@ -9,16 +9,16 @@ const MISSING = "This is not in the saved copy: run the cell to see it.";
  */
 export class SavedModel {
   /** `still` finds the static form of a view by its title, where there is one. */
-  constructor(state, answers, still = (/** @type {string} */ _title) => null) {
+  constructor(/** @type {Fields} */ state, /** @type {Fields} */ answers, still = (/** @type {string} */ _title) => null) {
     this.state = state;
     this.answers = answers;
-    this.still = (name) => still(state.card?.tabs.find(([tab]) => tab === name)?.[1]);
+    this.still = (/** @type {string} */ name) => still(state.card?.tabs.find((/** @type {[string, string]} */ [tab]) => tab === name)?.[1]);
     this.listeners = new Map();
   }
 
-  get(name) { return this.state[name]; }
+  get(/** @type {string} */ name) { return this.state[name]; }
 
-  set(name, value) {
+  set(/** @type {string} */ name, /** @type {any} */ value) {
     if (this.state[name] === value) return;
     this.state[name] = value;
     this.derive(name, value);
@@ -27,18 +27,23 @@ export class SavedModel {
 
   save_changes() {}
 
-  on(event, listener) {
+  on(/** @type {string} */ event, /** @type {(...values: any[]) => void} */ listener) {
     if (!this.listeners.has(event)) this.listeners.set(event, new Set());
     this.listeners.get(event).add(listener);
   }
 
+  /**
+   * @param {string} event
+   * @param {(...values: any[]) => void} listener
+   */
   off(event, listener) { this.listeners.get(event)?.delete(listener); }
 
-  fire(event, ...values) {
+  fire(/** @type {string} */ event, /** @type {any[]} */ ...values) {
     for (const listener of [...(this.listeners.get(event) ?? [])]) listener(...values);
   }
 
-  send(message) {
+  send(/** @type {Fields} */ message) {
+    /** @type {Fields} */
     const reply = { type: "answer", request: message.request };
     if (message.type === "diff") reply.value = this.answers.diffs[message.index];
     else if (message.type === "tree") reply.value = this.answers.trees?.[message.index];
@@ -49,18 +54,18 @@ export class SavedModel {
     queueMicrotask(() => this.fire("msg:custom", reply));
   }
 
-  search(query) {
+  search(/** @type {string} */ query) {
     const needle = query.toLowerCase();
-    const hits = this.answers.diffs.flatMap((diff, index) => {
-      const texts = diff.rows.map((row) => row.after?.text?.toLowerCase() ?? "");
-      const count = texts.filter((text) => text.includes(needle)).length;
+    const hits = this.answers.diffs.flatMap((/** @type {Fields} */ diff, /** @type {number} */ index) => {
+      const texts = diff.rows.map((/** @type {Fields} */ row) => row.after?.text?.toLowerCase() ?? "");
+      const count = texts.filter((/** @type {string} */ text) => text.includes(needle)).length;
       return count ? [{ index, count }] : [];
     });
     return { query, hits };
   }
 
   /** What the kernel would have answered to a selection. */
-  derive(name, value) {
+  derive(/** @type {string} */ name, /** @type {any} */ value) {
     if (name === "layout_name") {
       this.state.layout_lead = Object.values(this.answers.layouts[value])[0].lead;
       this.set("layout_data", Object.values(this.answers.layouts[value])[0]);
@@ -77,7 +82,7 @@ export class SavedModel {
   }
 
   /** The elements of a thread (or address) in the saved slice, in the order of their slots. */
-  elements(owner) {
+  elements(/** @type {number} */ owner) {
     const slice = new LayoutSlice(this.state.layout_data);
     const found = /** @type {[number, number[]][]} */ ([]);
     for (let cell = 0; cell < slice.cells; cell++)

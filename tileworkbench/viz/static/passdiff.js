@@ -10,7 +10,7 @@ const FOLD_CONTEXT = 3;
  * @param {{ split: boolean, query: string, opened: Set<number | string>, open(): void }} options
  */
 export function diffTable(diff, options) {
-  const changes = diff.rows.some((row) => row.kind !== "same" && row.kind !== "fold");
+  const changes = diff.rows.some((/** @type {any} */ row) => row.kind !== "same" && row.kind !== "fold");
   const split = changes && options.split;
   const span = changes ? 4 : 2;
   const rows = split ? splitRows(diff.rows) : unifiedRows(diff.rows);
@@ -21,19 +21,23 @@ export function diffTable(diff, options) {
   return tw.el("table", { class: split ? "tw-split" : "tw-unified" },
     tw.el("colgroup", {}, ...columns), tw.el("tbody", {}, ...rows));
 
-  /** Put what went wrong below the line that it is about, or above all. */
+  /**
+   * Put what went wrong below the line that it is about, or above all.
+   * @param {Fields[]} rows
+   * @param {{ text: string, number: number }} given
+   */
   function place(rows, { text, number }) {
-    const lines = text.split("\n").map((line) => tw.div("", line));
+    const lines = text.split("\n").map((/** @type {string} */ line) => tw.div("", line));
     const row = tw.el("tr", { class: "tw-problem" },
       tw.el("td", { colspan: String(span) }, tw.div("tw-message tw-failed", ...lines)));
-    const at = rows.findIndex((each) => each.dataset.after === String(number));
+    const at = rows.findIndex((/** @type {Fields} */ each) => each.dataset.after === String(number));
     if (number && at >= 0) rows[at].classList.add("tw-wrong");
     rows.splice(number && at >= 0 ? at + 1 : 0, 0, row);
   }
 
   /** Rows with long unchanged runs replaced by {kind: "gap"} until opened. */
-  function folded(rows) {
-    const out = [];
+  function folded(/** @type {Fields[]} */ rows) {
+    const out = /** @type {Fields[]} */ ([]);
     for (let i = 0; i < rows.length; ) {
       let end = i;
       while (end < rows.length && rows[end].kind === "same") end++;
@@ -50,23 +54,23 @@ export function diffTable(diff, options) {
     return out;
   }
 
-  function hasHit(rows) {
+  function hasHit(/** @type {Fields[]} */ rows) {
     return options.query &&
-      rows.some((row) => tw.finds(row.after?.text ?? "", options.query).length);
+      rows.some((/** @type {any} */ row) => tw.finds(row.after?.text ?? "", options.query).length);
   }
 
-  function gapRow(row) {
+  function gapRow(/** @type {any} */ row) {
     const text = `⋯ ${row.count} unchanged lines`;
     const open = () => { options.opened.add(row.at); options.open(); };
     const cell = row.kind === "fold" ? text : tw.button(text, open, { class: "" });
     return tw.el("tr", { class: "tw-gap" }, tw.el("td", { colspan: String(span) }, cell));
   }
 
-  function number(side) {
+  function number(/** @type {Fields | null} */ side) {
     return tw.el("td", { class: "tw-n" }, side ? String(side.number) : "");
   }
 
-  function text(side, kind, before = false) {
+  function text(/** @type {Fields | null} */ side, /** @type {string} */ kind, before = false) {
     if (!side) return tw.el("td", { class: "tw-t tw-none" });
     const indent = side.text.length - side.text.trimStart().length; // wrapped text hangs below it
     const cell = tw.el("td", { class: `tw-t ${kind}`, style: `--indent:${indent}` });
@@ -76,12 +80,17 @@ export function diffTable(diff, options) {
     return cell;
   }
 
+  /**
+   * @param {string} kind
+   * @param {any} row
+   * @param {Content[]} cells
+   */
   function line(kind, row, ...cells) {
     const [before, after] = [row.before?.number ?? null, row.after?.number ?? null];
     return tw.el("tr", { class: kind, "data-before": before, "data-after": after }, ...cells);
   }
 
-  function splitRows(rows) {
+  function splitRows(/** @type {Fields[]} */ rows) {
     return folded(rows).map((row) => {
       if (row.kind === "gap" || row.kind === "fold") return gapRow(row);
       const same = row.kind === "same";
@@ -92,11 +101,15 @@ export function diffTable(diff, options) {
     });
   }
 
-  function unifiedRows(rows) {
+  function unifiedRows(/** @type {Fields[]} */ rows) {
     if (!changes)
-      return rows.map((row) => line("", row, number(row.after), text(row.after, "")));
-    const out = [];
+      return rows.map((/** @type {any} */ row) => line("", row, number(row.after), text(row.after, "")));
+    const out = /** @type {Fields[]} */ ([]);
     const added = []; // a run of changes shows what went before what came
+    /**
+     * @param {string} text
+     * @param {string} kind
+     */
     const sign = (text, kind) => tw.el("td", { class: `tw-sign ${kind}` }, text);
     for (const row of folded(rows)) {
       const { kind, before, after } = row;

@@ -28,7 +28,7 @@ export function render({ model, el }) {
   const state = { way: "split", picked: false, hide: false, query: "" };
   let hits = new Map(); // pass to number of lines found in it
   let opened = new Set(); // folded rows that the reader opened
-  let without = null; // what the kernel would be with other passes switched off
+  let without = /** @type {any} */ (null); // what the kernel would be with other passes switched off
 
   // Toolbar
   const search = tw.el("input", {
@@ -63,7 +63,7 @@ export function render({ model, el }) {
   if (source.lines?.length) main.append(tw.div("tw-caption", "Source"), listing.node);
   root.append(bar, help, tw.div("tw-columns", passes.node, main));
 
-  function visible(index) {
+  function visible(/** @type {number} */ index) {
     return !state.hide || index === 0 || entries[index].changed || entries[index].failed;
   }
 
@@ -72,21 +72,21 @@ export function render({ model, el }) {
     passes.draw([...entries.keys()].filter(visible), { selected, hits, query: state.query });
   }
 
-  function select(index) {
+  function select(/** @type {number} */ index) {
     opened = new Set();
     without = null;
     if (index === model.get("selected_pass")) show();
     else tw.set(model, { selected_pass: index });
   }
 
-  function step(by) {
+  function step(/** @type {number} */ by) {
     let index = model.get("selected_pass") + by;
     while (index >= 0 && index < entries.length && !visible(index)) index += by;
     if (index >= 0 && index < entries.length) select(index);
   }
 
   /** Ask for what is not known yet; null where the kernel is silent, or something else is shown. */
-  async function fetched(kind, index) {
+  async function fetched(/** @type {'diff' | 'tree'} */ kind, /** @type {number} */ index) {
     if (known[kind].has(index)) return known[kind].get(index);
     root.dataset.shown = "";
     const wait = setTimeout(() => body.replaceChildren(note("Waiting for the kernel …")), 250);
@@ -114,9 +114,9 @@ export function render({ model, el }) {
     return undefined;
   }
 
-  const note = (text) => tw.div("tw-note", text);
+  const note = (/** @type {string} */ text) => tw.div("tw-note", text);
 
-  function draw(diff, tree) {
+  function draw(/** @type {PassDiff} */ diff, /** @type {PassTree} */ tree) {
     names.hide();
     const options = { split: state.way === "split", query: state.query, opened, open: show };
     body.replaceChildren(tree ? treeList(tree, state.query) : diffTable(diff, options));
@@ -128,7 +128,7 @@ export function render({ model, el }) {
     marked(false);
   }
 
-  function describe(diff) {
+  function describe(/** @type {PassDiff} */ diff) {
     const entry = entries[diff.index];
     const same = diff.index === 0 ? "the program as it was read" : "changed nothing";
     const unchanged = entry.disabled ? "switched off" : same;
@@ -143,11 +143,11 @@ export function render({ model, el }) {
       entry.time ? tw.chip(entry.time) : null,
       edit,
     ].filter(Boolean));
-    notes.replaceChildren(...diff.notes.map((text) => tw.el("li", {}, text)));
+    notes.replaceChildren(...diff.notes.map((/** @type {string} */ text) => tw.el("li", {}, text)));
   }
 
   /** Lines, and what became of the nodes of the tree. */
-  function counts({ added, removed, rewrites }) {
+  function counts(/** @type {PassDiff} */ { added, removed, rewrites }) {
     const words = ["rewritten", "added", "removed", "moved"].filter((word) => rewrites[word]);
     const statements = words.map((word) => `${rewrites[word]} ${word}`).join(" · ");
     const { nodes_before: before, nodes_after: after } = rewrites;
@@ -160,7 +160,7 @@ export function render({ model, el }) {
   }
 
   /** The program after a pass in a cell that is compiled from there on. */
-  async function editCell(index) {
+  async function editCell(/** @type {number} */ index) {
     let said = "The cell is in the clipboard: paste it into a new one.";
     try {
       const { text } = await tw.ask(model, { type: "cell", index });
@@ -173,7 +173,7 @@ export function render({ model, el }) {
   }
 
   // Passes that are switched off
-  async function switched(names) {
+  async function switched(/** @type {string[]} */ names) {
     if (!passes.differs()) {
       without = null;
       strip.hidden = true;
@@ -218,9 +218,9 @@ export function render({ model, el }) {
   }
 
   // What is chosen here is marked in the other views, and the other way round.
-  const choose = (selection) => tw.set(model, { selection });
+  const choose = (/** @type {Chosen} */ selection) => tw.set(model, { selection });
 
-  function markLines(lines, reveal) {
+  function markLines(/** @type {number[]} */ lines, /** @type {boolean} */ reveal) {
     listing.mark(lines);
     const cells = [...body.querySelectorAll("[data-source]")];
     for (const cell of cells)
@@ -229,7 +229,7 @@ export function render({ model, el }) {
     if (target) tw.reveal(body, target);
   }
 
-  function marked(reveal) {
+  function marked(/** @type {boolean} */ reveal) {
     const { buffer } = model.get("selection") ?? {};
     markLines(tw.chosenLines(model), reveal);
     const mentions = buffer ? new RegExp(`(?<![\\p{L}\\w])${buffer}(?![\\p{L}\\w])`, "u") : null;
@@ -237,13 +237,13 @@ export function render({ model, el }) {
       cell.classList.toggle("tw-mentions", Boolean(mentions?.test(cell.textContent)));
   }
 
-  body.addEventListener("mouseover", (event) => {
+  body.addEventListener("mouseover", (/** @type {Pressed} */ event) => {
     const cell = event.target.closest("[data-source]");
     if (cell) markLines([Number(cell.dataset.source)], false);
     else marked(false);
   });
   body.addEventListener("mouseleave", () => marked(false));
-  body.addEventListener("click", async (event) => {
+  body.addEventListener("click", async (/** @type {Pressed} */ event) => {
     const cell = event.target.closest(".tw-t, .tw-branch");
     if (!cell || String(getSelection())) return;
     const line = Number(cell.dataset.source ?? 0);
@@ -253,9 +253,10 @@ export function render({ model, el }) {
     if (line || buffer) choose({ ...(line ? { line } : {}), ...(buffer ? { buffer } : {}) });
   });
 
+  /** @param {any} node */
   const isBefore = (node) => node.closest("[data-side]")?.dataset.side === "before";
 
-  async function describeName(name, before) {
+  async function describeName(/** @type {string} */ name, /** @type {boolean} */ before) {
     if (without) return {};
     const index = Math.max(model.get("selected_pass") - (before ? 1 : 0), 0);
     return tw.ask(model, { type: "name", index, name }).catch(() => ({}));
@@ -264,7 +265,7 @@ export function render({ model, el }) {
   const names = explainNames({ root, body, scope, ask: describeName, go });
 
   /** Show a line of the program by its number; folds that may hide it are opened. */
-  async function go(number, before) {
+  async function go(/** @type {number} */ number, /** @type {boolean} */ before) {
     const find = () => body.querySelector(`tr[data-${before ? "before" : "after"}="${number}"]`);
     if (state.way === "tree") {
       state.way = "unified";
@@ -290,8 +291,8 @@ export function render({ model, el }) {
     const answer = query ? await tw.ask(model, { type: "search", query }) : { hits: [] };
     if (mine !== searches) return;
     state.query = query;
-    hits = new Map(answer.hits.map((hit) => [hit.index, hit.count]));
-    const count = answer.hits.reduce((sum, hit) => sum + hit.count, 0);
+    hits = new Map(answer.hits.map((/** @type {{ index: number, count: number }} */ hit) => [hit.index, hit.count]));
+    const count = answer.hits.reduce((/** @type {number} */ sum, /** @type {{ index: number, count: number }} */ hit) => sum + hit.count, 0);
     found.textContent = query ? `${count} lines in ${hits.size} passes` : "";
     show();
   }
@@ -302,7 +303,7 @@ export function render({ model, el }) {
     if (next !== undefined) select(next);
   }
 
-  function searchKey(event) {
+  function searchKey(/** @type {Pressed} */ event) {
     if (event.key === "Enter") nextHit();
     else if (event.key === "Escape") { leave(); root.focus({ preventScroll: true }); }
     else { event.stopPropagation(); return; }
@@ -327,6 +328,7 @@ export function render({ model, el }) {
 
   root.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
+    /** @type {Record<string, () => void>} */
     const actions = {
       j: () => step(1), k: () => step(-1), "?": toggleHelp, Escape: leave, n: nextName,
       "/": () => search.focus({ preventScroll: true }),

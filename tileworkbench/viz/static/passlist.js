@@ -10,6 +10,10 @@ export function passList({ entries, select, switched }) {
   const usual = entries.filter((entry) => entry.disabled).map((entry) => entry.name);
   const off = new Set(usual);
 
+  /**
+   * @param {number} index
+   * @param {{ selected: boolean, count: number | undefined, missed: string | boolean }} given
+   */
   function item(index, { selected, count, missed }) {
     const entry = entries[index];
     const state = entry.disabled ? "off" : entry.changed ? entry.time ?? "" : "no-op";
@@ -35,7 +39,7 @@ export function passList({ entries, select, switched }) {
   }
 
   /** A pass that stands twice in the list is switched as one. */
-  function box(entry) {
+  function box(/** @type {Fields} */ entry) {
     if (!entry.lost) return tw.span("tw-pass-box");
     const input = tw.el("input", {
       type: "checkbox", class: "tw-pass-box", "data-pass": entry.name,
@@ -46,7 +50,7 @@ export function passList({ entries, select, switched }) {
     return input;
   }
 
-  function turn(name, on) {
+  function turn(/** @type {string} */ name, /** @type {boolean} */ on) {
     if (on) off.delete(name);
     else off.add(name);
     for (const each of node.querySelectorAll("input"))
@@ -61,7 +65,7 @@ export function passList({ entries, select, switched }) {
   }
 
   /** @param {number[]} shown */
-  function draw(shown, { selected, hits, query }) {
+  function draw(shown, /** @type {{ selected: number, hits: Map<number, number>, query: string }} */ { selected, hits, query }) {
     node.replaceChildren(...shown.map((index) => {
       const count = hits.get(index);
       return item(index, { selected: index === selected, count, missed: query && !count });

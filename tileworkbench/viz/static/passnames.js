@@ -6,7 +6,7 @@ const LEAVE = 250; // and in which it may go from the name into what is shown
 const WORD = /[\p{L}_][\p{L}\p{N}_]*/gu;
 
 /** The name under a point, with the element of the line that it stands in; null for none. */
-export function nameAt(x, y) {
+export function nameAt(/** @type {number} */ x, /** @type {number} */ y) {
   const page = /** @type {any} */ (document);
   const found = page.caretPositionFromPoint?.(x, y) ?? page.caretRangeFromPoint?.(x, y);
   const node = found?.offsetNode ?? found?.startContainer;
@@ -25,7 +25,7 @@ export function nameAt(x, y) {
 }
 
 /** The names in a line of the IR, each once, in their order. */
-const namesIn = (text) => [...new Set([...text.matchAll(WORD)]
+const namesIn = (/** @type {string} */ text) => [...new Set([...text.matchAll(WORD)]
   .filter((match) => text[(match.index ?? 0) - 1] !== ".").map(([name]) => name))];
 
 /**
@@ -40,9 +40,9 @@ export function explainNames({ root, body, scope, ask, go }) {
   root.append(card);
   let timer = 0;
   let shown = "";
-  let turn = { code: null, at: -1 }; // the name that keys have come to
+  let turn = { code: /** @type {HTMLElement | null} */ (null), at: -1 }; // the name that keys have come to
 
-  function later(action, wait) {
+  function later(/** @type {() => void} */ action, /** @type {number} */ wait) {
     clearTimeout(timer);
     timer = window.setTimeout(action, wait);
   }
@@ -53,6 +53,11 @@ export function explainNames({ root, body, scope, ask, go }) {
     shown = "";
   }
 
+  /**
+   * @param {{ name: string, code: any }} given
+   * @param {number} x
+   * @param {number} y
+   */
   async function show({ name, code }, x, y) {
     const before = code.closest("[data-side]")?.dataset.side === "before";
     const key = `${before} ${name}`;
@@ -74,22 +79,31 @@ export function explainNames({ root, body, scope, ask, go }) {
     card.style.top = `${y - frame.top + 14}px`;
   }
 
+  /**
+   * @param {NameFacts} given
+   * @param {boolean} before
+   */
   function fill({ name, facts, defined, used, uses }, before) {
-    const lines = (numbers) => numbers.map((number) => tw.link(String(number), () => go(number, before)));
+    /** @param {number[]} numbers */
+    const lines = (numbers) => numbers.map((/** @type {number} */ number) => tw.link(String(number), () => go(number, before)));
+    /**
+     * @param {string} label
+     * @param {Content[]} value
+     */
     const row = (label, ...value) => tw.div("tw-row", tw.faint(label), tw.el("span", {}, ...value));
     const more = uses > used.length ? ` and ${uses - used.length} more` : "";
     card.replaceChildren(
       tw.div("tw-panel-title tw-mono", name),
-      ...facts.map(([label, value]) => label === "definition"
+      ...facts.map((/** @type {[string, string]} */ [label, value]) => label === "definition"
         ? tw.div("tw-definition", tw.code(value)) : row(label, tw.span("tw-mono", value))),
       row("defined", ...(defined ? ["line ", ...lines([defined])] : ["in the signature"])),
       row(`${uses} ${uses === 1 ? "use" : "uses"}`, ...(used.length ? ["lines "] : []),
-        ...lines(used).flatMap((each) => [each, " "]), more),
+        ...lines(used).flatMap((/** @type {Content} */ each) => [each, " "]), more),
     );
   }
 
   /** Explain the next name of the line in `code` that something is known of, after the last the first. */
-  async function next(code) {
+  async function next(/** @type {HTMLElement} */ code) {
     if (turn.code !== code) turn = { code, at: -1 };
     const all = namesIn(code.textContent);
     const { left, bottom } = code.getBoundingClientRect();

@@ -18,13 +18,13 @@ class Places {
     observer.observe(document.documentElement, { childList: true, subtree: true });
   }
 
-  set(name, owner) {
+  set(/** @type {string} */ name, /** @type {Fields} */ owner) {
     this.owners.set(name, owner);
     this.update();
   }
 
   /** A notebook that was opened again has new models: an old one says no more of their places. */
-  remove(name, owner) {
+  remove(/** @type {string} */ name, /** @type {Fields} */ owner) {
     if (this.owners.get(name) === owner) this.owners.delete(name);
     this.update();
   }
@@ -43,16 +43,16 @@ class Places {
     }
   }
 
-  owner(element) {
+  owner(/** @type {Element} */ element) {
     return this.owners.get(element.getAttribute(ATTRIBUTE));
   }
 }
 
-function take(element, render) {
+function take(/** @type {Element} */ element, /** @type {Render} */ render) {
   const picture = [...element.childNodes];
   const prose = element.closest(`.${PROSE}`);
   const host = div("tw-place");
-  let dispose = null;
+  let dispose = /** @type {Dispose | void | null} */ (null);
   const giveBack = () => {
     if (typeof dispose === "function") dispose();
     element.replaceChildren(...picture);
@@ -70,16 +70,16 @@ function take(element, render) {
 }
 
 /** The `initialize` of a widget's module: in the place that the model names `render` draws. */
-export const initialize = (render) => ({ model }) => {
-  const places = (globalThis[SHARED] ??= new Places());
+export const initialize = (/** @type {Render} */ render) => (/** @type {{ model: Model }} */ { model }) => {
+  const places = (/** @type {any} */ (globalThis)[SHARED] ??= new Places());
   const manager = model.widget_manager;
   let name = "";
-  let own = null; // the model itself: `model` shows only some of it
+  let own = /** @type {any} */ (null); // the model itself: `model` shows only some of it
   let closed = false;
 
   // Models outlive kernels and closed notebooks, and then nobody would answer what a view asks.
   const alive = () => own.comm_live !== false && manager.kernel !== null;
-  const owner = { render: (el) => render({ model, el }), alive };
+  const owner = { render: (/** @type {HTMLElement} */ el) => render({ model, el }), alive };
 
   async function update() {
     if (name) places.remove(name, owner);

@@ -4,10 +4,14 @@ import { NO_THREAD } from "./slices.js";
 
 const MOST = 48; // elements of a thread that are listed
 const MOST_COPIES = 16; // threads of an element that are listed
+/**
+ * @param {string} label
+ * @param {Content} value
+ */
 const row = (label, value) => tw.div("tw-row", tw.faint(label), tw.el("b", {}, value));
 
 /** Where a cell of a LayoutSlice lives, as rows. */
-export function place(slice, cell) {
+export function place(/** @type {Slice} */ slice, /** @type {number} */ cell) {
   if (!slice.isFragment) {
     const lane = Math.floor((slice.byte(cell) % 64) / slice.element_bytes);
     return [
@@ -28,7 +32,11 @@ export function place(slice, cell) {
   ];
 }
 
-/** The cell under the pointer, as nodes. */
+/**
+ * The cell under the pointer, as nodes.
+ * @param {Slice} slice
+ * @param {number | null} cell
+ */
 export const describe = (slice, cell) => (cell === null ? [tw.faint("Point at a cell.")] : [
   tw.div("tw-panel-title", `${slice.name}[${slice.indexOf(cell).join(", ")}]`),
   ...place(slice, cell)]);
@@ -56,13 +64,13 @@ export function describePin({ label, owner, elements, unpin, choose }) {
  * @param {string} by
  */
 export function legend(slice, by) {
-  const swatch = (colour) => {
+  const swatch = (/** @type {Colour} */ colour) => {
     const node = tw.span("tw-swatch");
     node.style.background = `rgb(${colour.map(Math.round).join(",")})`;
     return node;
   };
   const { categories, sequence } = slice.palette;
-  const ramps = { slot: slice.slots - 1, address: slice.top, bank: 31 };
+  const ramps = /** @type {Record<string, number>} */ ({ slot: slice.slots - 1, address: slice.top, bank: 31 });
   if (by in ramps)
     return [tw.faint(`${by} 0`), ...sequence.map(swatch), tw.faint(String(ramps[by]))];
   const name = by === "line" ? "cache line" : by;

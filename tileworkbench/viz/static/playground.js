@@ -13,27 +13,27 @@ export function render({ model, el }) {
   const root = tw.root(el, "playground");
   const scope = tw.scope(model);
   const menu = model.get("menu");
-  const operations = new Map(menu.operations.map((each) => [each.name, each]));
-  const leads = {}; // of each part, the slice that is shown
+  const operations = new Map(menu.operations.map((/** @type {Fields} */ each) => [each.name, each]));
+  const leads = /** @type {Record<string, number[]>} */ ({}); // of each part, the slice that is shown
   let asked = 0;
   let waiting = 0;
 
   // Fields
   const list = tw.el("datalist", { id: `tw-layouts-${++lists}` },
-    ...menu.examples.map((value) => tw.el("option", { value })));
-  const field = (label) => tw.el("input", {
+    ...menu.examples.map((/** @type {string} */ value) => tw.el("option", { value })));
+  const field = (/** @type {string} */ label) => tw.el("input", {
     class: "tw-input tw-typed", type: "text", spellcheck: "false", autocomplete: "off",
-    list: list.id, "aria-label": label, oninput: typed, onkeydown: (event) => event.stopPropagation(),
+    list: list.id, "aria-label": label, oninput: typed, onkeydown: (/** @type {Event} */ event) => event.stopPropagation(),
   });
   const fields = { layout: field("Layout A"), other: field("Second input") };
-  const problems = { layout: problem(), other: problem(), result: problem() };
+  const problems = /** @type {Record<string, ReturnType<typeof problem>>} */ ({ layout: problem(), other: problem(), result: problem() });
   const operation = tw.el("select",
     { class: "tw-select", "aria-label": "Operation", onchange: choose },
     tw.el("option", { value: "" }, "no operation"),
-    ...menu.operations.map(({ name }) => tw.el("option", { value: name }, name)));
+    ...menu.operations.map((/** @type {{ name: string }} */ { name }) => tw.el("option", { value: name }, name)));
   const bytes = tw.el("select", { class: "tw-select", onchange: send },
     ...BYTES.map((value) => tw.el("option", { value }, `${value} byte${value > 1 ? "s" : ""}`)));
-  const colours = {};
+  const colours = /** @type {Record<string, any>} */ ({});
   for (const [kind, labels] of Object.entries(COLOURINGS))
     colours[kind] = tw.el("select", { class: "tw-select", onchange: recolour },
       ...Object.entries(labels).map(([value, label]) => tw.el("option", { value }, label)));
@@ -44,8 +44,8 @@ export function render({ model, el }) {
   const makes = tw.div("tw-faint tw-makes");
   const sheets = Object.fromEntries(PARTS.map((part) => [part, new Sheet({
     themed: root,
-    hovered: (index) => hover(part, index),
-    sliced: (lead) => { leads[part] = lead; ask(); },
+    hovered: (/** @type {number[] | null} */ index) => hover(part, index),
+    sliced: (/** @type {number[]} */ lead) => { leads[part] = lead; ask(); },
     insert,
   })]));
   const columns = tw.div("tw-sheets", ...PARTS.map((part) => sheets[part].node));
@@ -65,7 +65,7 @@ export function render({ model, el }) {
     const hint = tw.div("tw-faint");
     const node = tw.el("div", { class: "tw-problem-at", role: "alert", hidden: true },
       at, said, hint);
-    const show = (text, found) => {
+    const show = (/** @type {string} */ text, /** @type {Fields} */ found) => {
       node.hidden = !found;
       if (!found) return;
       const [start, end] = [found.start, Math.max(found.end, found.start + 1)];
@@ -134,7 +134,7 @@ export function render({ model, el }) {
   }
 
   const shown = () => PARTS.map((part) => sheets[part]).filter(({ node }) => !node.hidden);
-  const by = (kind) => colours[kind].value;
+  const by = (/** @type {string} */ kind) => colours[kind].value;
 
   /** The width of a sheet, where all that are shown stand side by side if they can. */
   function room() {
@@ -154,7 +154,7 @@ export function render({ model, el }) {
   }
 
   /** Mark the element in all sheets: the same index, or where `compose` goes from there. */
-  function hover(part, index) {
+  function hover(/** @type {string} */ part, /** @type {number[] | null} */ index) {
     const source = sheets[part].grid.slice;
     for (const [name, sheet] of Object.entries(sheets)) {
       if (sheet.node.hidden) continue;
@@ -163,7 +163,12 @@ export function render({ model, el }) {
     }
   }
 
-  /** The element of A that `compose(A, B)` takes for an index of B; null where it cannot be said. */
+  /**
+   * The element of A that `compose(A, B)` takes for an index of B; null where it cannot be said.
+   * @param {string} part
+   * @param {string} name
+   * @param {number[] | null} index
+   */
   function composed(part, name, index) {
     const { operation: now } = model.get("typed");
     const inner = sheets.other;
@@ -173,7 +178,7 @@ export function render({ model, el }) {
     return firstFastest(sheets.layout.data.shape, inner.grid.slice.first(cell));
   }
 
-  async function insert(text, sheet) {
+  async function insert(/** @type {string} */ text, /** @type {any} */ sheet) {
     const inserted = tw.insertCell(text, root);
     const copied = !inserted && await tw.copyText(text);
     sheet.done.textContent = inserted ? "In a new cell."

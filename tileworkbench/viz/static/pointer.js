@@ -9,17 +9,17 @@
  */
 export function listen(grid, { hover, choose, changed }) {
   const { canvas } = grid;
-  const at = (event) => {
+  const at = (/** @type {any} */ event) => {
     const box = canvas.getBoundingClientRect();
     return [event.clientX - box.left, event.clientY - box.top];
   };
-  const cellAt = (event) => grid.cellAt(...at(event));
-  let press = null;
-  canvas.addEventListener("pointerdown", (event) => {
+  const cellAt = (/** @type {any} */ event) => grid.cellAt(...at(event));
+  let press = /** @type {any} */ (null);
+  canvas.addEventListener("pointerdown", (/** @type {any} */ event) => {
     press = { from: at(event), x: grid.x, y: grid.y, moved: false };
     canvas.setPointerCapture(event.pointerId);
   });
-  canvas.addEventListener("pointermove", (event) => {
+  canvas.addEventListener("pointermove", (/** @type {any} */ event) => {
     if (!grid.slice) return;
     const [x, y] = at(event);
     if (press) {
@@ -33,28 +33,29 @@ export function listen(grid, { hover, choose, changed }) {
     }
     hover(cellAt(event));
   });
-  canvas.addEventListener("pointerup", (event) => {
+  canvas.addEventListener("pointerup", (/** @type {any} */ event) => {
     const moved = press?.moved;
     press = null;
     if (!moved && grid.slice) choose(cellAt(event));
   });
   canvas.addEventListener("pointerleave", () => { if (!press) hover(null); });
-  canvas.addEventListener("wheel", (event) => {
+  canvas.addEventListener("wheel", (/** @type {any} */ event) => {
     if (!grid.slice || !(event.ctrlKey || event.metaKey)) return;
     event.preventDefault();
     grid.zoom(event.deltaY < 0 ? 1.2 : 1 / 1.2, at(event));
     changed();
   }, { passive: false });
 
-  const walk = (by) => {
+  const walk = (/** @type {number} */ by) => {
     const next = grid.hover === null ? 0 : grid.hover + by;
     if (next < 0 || next >= grid.slice.cells || grid.slice.isEmpty(next)) return;
     grid.reveal(next);
     hover(next);
     changed();
   };
-  canvas.addEventListener("keydown", (event) => {
+  canvas.addEventListener("keydown", (/** @type {any} */ event) => {
     if (!grid.slice) return;
+    /** @type {Record<string, () => void>} */
     const keys = {
       ArrowLeft: () => walk(-1),
       ArrowRight: () => walk(1),

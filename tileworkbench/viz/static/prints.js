@@ -35,25 +35,30 @@ export function render({ model, el, data }) {
     run.disabled = false;
   }
 
-  const blockName = (each) => `block (${each.block.join(", ")})`;
+  const blockName = (/** @type {PrintedLine} */ each) => `block (${each.block.join(", ")})`;
 
   /** What the filters offer: what there is. */
   function choices() {
     filters.hidden = !shown.ran;
     if (!shown.ran) return;
+    /**
+     * @param {HTMLSelectElement} select
+     * @param {string} all
+     * @param {(each: PrintedLine) => string} name
+     */
     const fill = (select, all, name) => {
-      const names = new Map(shown.lines.map((each) => [name(each), each]));
+      const names = new Map(shown.lines.map((/** @type {PrintedLine} */ each) => [name(each), each]));
       const sorted = select === block ? [...names.keys()]
         : [...names].sort((a, b) => a[1].thread - b[1].thread || a[1].line - b[1].line).map(([key]) => key);
       select.replaceChildren(tw.el("option", { value: "" }, all),
         ...sorted.map((each) => tw.el("option", { value: each }, each)));
     };
     fill(block, "every block", blockName);
-    fill(thread, "every thread", (each) => each.who);
-    fill(line, "every line", (each) => `line ${each.line}`);
+    fill(thread, "every thread", (/** @type {PrintedLine} */ each) => each.who);
+    fill(line, "every line", (/** @type {PrintedLine} */ each) => `line ${each.line}`);
   }
 
-  const wanted = (each) =>
+  const wanted = (/** @type {PrintedLine} */ each) =>
     (!block.value || blockName(each) === block.value) && (!thread.value || each.who === thread.value)
     && (!line.value || `line ${each.line}` === line.value)
     && (!text.value || `${each.message} ${each.value}`.toLowerCase().includes(text.value.toLowerCase()));
@@ -74,11 +79,15 @@ export function render({ model, el, data }) {
     mark();
   }
 
-  function counted(kept) {
+  function counted(/** @type {PrintedLine[]} */ kept) {
     const rest = shown.total > shown.lines.length ? `; the first ${shown.lines.length} are here` : "";
     return `${kept} of ${shown.total} lines, on ${shown.inputs}${rest}.`;
   }
 
+  /**
+   * @param {PrintedLine[]} lines
+   * @param {(each: PrintedLine) => string} name
+   */
   function grouped(lines, name) {
     const made = new Map();
     for (const each of lines) {
@@ -88,15 +97,25 @@ export function render({ model, el, data }) {
     return made;
   }
 
+  /**
+   * @param {string} name
+   * @param {PrintedLine[]} lines
+   * @param {boolean} open
+   */
   function blockGroup(name, lines, open) {
-    const threads = [...grouped(lines, (each) => each.who)].sort((a, b) => a[1][0].thread - b[1][0].thread);
+    const threads = [...grouped(lines, (/** @type {PrintedLine} */ each) => each.who)].sort((a, b) => a[1][0].thread - b[1][0].thread);
     return tw.el("details", { class: "tw-prints-block", open },
       tw.el("summary", {}, tw.el("b", {}, name), " ", tw.faint(lines.length === 1 ? "1 line" : `${lines.length} lines`)),
       ...threads.map(([who, own]) => threadGroup(who, own, threads.length)));
   }
 
+  /**
+   * @param {string} who
+   * @param {PrintedLine[]} lines
+   * @param {number} count
+   */
   function threadGroup(who, lines, count) {
-    const rows = lines.map((each) => tw.el("tr", { "data-line": String(each.line) },
+    const rows = lines.map((/** @type {PrintedLine} */ each) => tw.el("tr", { "data-line": String(each.line) },
       tw.el("td", {}, each.line
         ? tw.link(`line ${each.line}`, () => tw.set(model, { selection: { line: each.line } })) : "–"),
       tw.el("td", {}, each.where), tw.el("td", {}, each.message), tw.el("td", { class: "tw-mono" }, each.value)));

@@ -18,7 +18,7 @@ export function render({ model, el, data }) {
   const message = tw.div("tw-sentence", "");
   message.setAttribute("aria-live", "polite");
   const stage = tw.el("select", { class: "tw-select", "aria-label": "Stage", onchange: () => record() },
-    ...data.stages.map((name) => tw.el("option", { value: name }, name === "tile" ? "as written" : `after ${name}`)));
+    ...data.stages.map((/** @type {string} */ name) => tw.el("option", { value: name }, name === "tile" ? "as written" : `after ${name}`)));
   const block = tw.el("input", { class: "tw-input", "aria-label": "Block", size: "8",
     title: "indices of the block, x first, or 'all'", onchange: () => record() });
   root.append(tw.about(data.about),
@@ -40,10 +40,10 @@ export function render({ model, el, data }) {
     }
   }
 
-  function open(replay) {
+  function open(/** @type {Fields} */ replay) {
     end();
     stage.value = replay.stage;
-    block.value = replay.blocks.map((each) => each.join(", ")).join("; ");
+    block.value = replay.blocks.map((/** @type {Fields} */ each) => each.join(", ")).join("; ");
     body.replaceChildren();
     end = replay.steps.length
       ? player({ model, body, root, data: { ...data, ...replay }, message })
@@ -55,7 +55,10 @@ export function render({ model, el, data }) {
   return scope.dispose;
 }
 
-/** One replay; returns what ends it. */
+/**
+ * One replay; returns what ends it.
+ * @param {{ model: Model, body: HTMLElement, root: HTMLElement, data: any, message: HTMLElement }} given
+ */
 function player({ model, body, root, data, message }) {
   const { first, steps } = data;
   const last = first + steps.length - 1;
@@ -64,11 +67,11 @@ function player({ model, body, root, data, message }) {
   let step = data.start;
   let asked = 0;
   let timer = 0;
-  const of = (number) => steps[number - first];
+  const of = (/** @type {number} */ number) => steps[number - first];
   const source = tw.listing(data.source.lines, data.source.first, { class: "tw-replay-source" });
   const slider = tw.el("input", { type: "range", class: "tw-range tw-replay-slider", min: String(first - 1),
     max: String(last), "aria-label": "Step", oninput: () => go(Number(slider.value)),
-    onkeydown: (event) => event.stopPropagation() });
+    onkeydown: (/** @type {Event} */ event) => event.stopPropagation() });
   const where = tw.div("tw-replay-where");
   const info = tw.div("tw-info tw-replay-info");
   const events = tw.div("tw-replay-events");
@@ -86,8 +89,8 @@ function player({ model, body, root, data, message }) {
   wrote[0].title = "the last step before that writes the chosen element";
   wrote[1].title = "the next step that writes the chosen element (w)";
   body.append(
-    ...data.notes.map((note) => tw.div("tw-note", note)),
-    ...data.moments.filter((found) => found.kind !== "breakpoint").map(card),
+    ...data.notes.map((/** @type {string} */ note) => tw.div("tw-note", note)),
+    ...data.moments.filter((/** @type {Moment} */ found) => found.kind !== "breakpoint").map(card),
     tw.div("tw-bar tw-replay-controls",
       tw.button("◀", () => go(step - 1), { "aria-label": "Step back", title: "left arrow" }),
       slider,
@@ -95,7 +98,7 @@ function player({ model, body, root, data, message }) {
       play,
       tw.button("◀ iteration", () => jump(-1, iteration), { title: "shift and left arrow" }),
       tw.button("iteration ▶", () => jump(1, iteration), { title: "shift and right arrow" }),
-      data.moments.some((found) => found.kind === "breakpoint")
+      data.moments.some((/** @type {Moment} */ found) => found.kind === "breakpoint")
         ? tw.button("breakpoint ▶", () => jump(1, stopped), { title: "to the next T.breakpoint()" }) : "",
       tw.button("barrier ▶", () => jump(1, barrier), { title: "to the next barrier (b)" }),
       ...wrote, colour),
@@ -103,16 +106,23 @@ function player({ model, body, root, data, message }) {
     tw.faint("Keys: ← → a step, with shift an iteration; b next barrier; w next write of the chosen element; " +
       "space plays. A click on a line goes to its next step."));
 
+  /** @param {number} at */
   const iteration = (at) => of(at)[TEXT] === of(clamped())[TEXT] && of(at)[BLOCK] === of(clamped())[BLOCK] &&
     of(at)[WHO] === of(clamped())[WHO];
-  const stopped = (at) => data.kinds[of(at)[KIND]] === "breakpoint";
-  const barrier = (at) => of(at)[BARRIER] === 1;
+  const stopped = (/** @type {number} */ at) => data.kinds[of(at)[KIND]] === "breakpoint";
+  const barrier = (/** @type {number} */ at) => of(at)[BARRIER] === 1;
   const clamped = () => Math.max(step, first);
 
   /** What was found wrong, with a way to the moment it happened and to the other access. */
-  function card(found) {
+  function card(/** @type {Moment} */ found) {
     const lines = data.source.lines;
-    const text = (line) => lines[line - data.source.first]?.trim() ?? "";
+    const text = (/** @type {number} */ line) => lines[line - data.source.first]?.trim() ?? "";
+    /**
+     * @param {string} label
+     * @param {number} at
+     * @param {number} line
+     * @param {number | null} thread
+     */
     const side = (label, at, line, thread) => tw.div("tw-replay-access",
       at >= 0 ? tw.button(label, () => { select(found); go(at); }, { "data-step": String(at) }) : tw.span("tw-faint", label),
       tw.span("tw-mono", line ? `line ${line}: ` : "", line ? tw.code(text(line)) : ""),
@@ -127,13 +137,13 @@ function player({ model, body, root, data, message }) {
   }
 
   /** Mark the element of a finding. */
-  function select(found) {
-    const number = data.buffers.findIndex((each) => each.name === found.buffer && !each.lanes);
+  function select(/** @type {Moment} */ found) {
+    const number = data.buffers.findIndex((/** @type {Fields} */ each) => each.name === found.buffer && !each.lanes);
     const place = number < 0 ? -1 : placeOf(data.buffers[number], found.index);
     grids.wrong = place < 0 ? null : { buffer: number, place };
   }
 
-  async function go(wanted) {
+  async function go(/** @type {number} */ wanted) {
     const mine = ++asked;
     const target = Math.min(Math.max(wanted, first - 1), last);
     slider.value = String(target);
@@ -150,14 +160,14 @@ function player({ model, body, root, data, message }) {
   }
 
   /** To the next step (the last one before, with -1) for which `holds`. */
-  function jump(by, holds) {
+  function jump(/** @type {number} */ by, /** @type {(at: number) => boolean} */ holds) {
     for (let at = clamped() + by; at >= first && at <= last; at += by)
       if (holds(at)) return go(at);
     message.textContent = "There is no further one.";
     return undefined;
   }
 
-  async function write(back) {
+  async function write(/** @type {boolean} */ back) {
     if (!grids.chosen) {
       message.textContent = "Click an element first.";
       return;
@@ -170,7 +180,7 @@ function player({ model, body, root, data, message }) {
 
   function start() {
     play.textContent = "❚❚ Pause";
-    const stops = new Set(data.moments.map((found) => found.step));
+    const stops = new Set(data.moments.map((/** @type {Moment} */ found) => found.step));
     timer = window.setInterval(() => {
       if (step >= last) pause();
       else go(step + 1).then(() => stops.has(step) && pause());
@@ -183,7 +193,7 @@ function player({ model, body, root, data, message }) {
     play.textContent = "▶ Play";
   }
 
-  function choose(buffer, place) {
+  function choose(/** @type {number} */ buffer, /** @type {number} */ place) {
     grids.chosen = { buffer, place };
     const line = grids.lineOf(memory.writers[buffer][place]);
     const selection = { buffer: data.buffers[buffer].name, element: placeIndex(buffer, place) };
@@ -192,14 +202,14 @@ function player({ model, body, root, data, message }) {
     draw();
   }
 
-  const placeIndex = (buffer, place) => {
+  const placeIndex = (/** @type {number} */ buffer, /** @type {number} */ place) => {
     const { shape, origin } = data.buffers[buffer];
-    return shape.map((extent, d) => origin[d] +
-      (Math.floor(place / shape.slice(d + 1).reduce((a, b) => a * b, 1)) % extent));
+    return shape.map((/** @type {number} */ extent, /** @type {number} */ d) => origin[d] +
+      (Math.floor(place / shape.slice(d + 1).reduce((/** @type {number} */ a, /** @type {number} */ b) => a * b, 1)) % extent));
   };
 
   let pointed = 0;
-  async function describe(buffer, place) {
+  async function describe(/** @type {number | null} */ buffer, /** @type {number} */ place) {
     const mine = ++pointed;
     if (buffer === null) {
       if (grids.chosen) describe(grids.chosen.buffer, grids.chosen.place);
@@ -211,8 +221,9 @@ function player({ model, body, root, data, message }) {
     const owner = grids.ownerOf(found, place);
     const rows = [["value", writer === -1 ? "nothing yet" : long(memory.values[buffer][place])]];
     if (owner !== null && owner >= 0) rows.push(["owner", `thread ${owner}, warp ${Math.floor(owner / 32)} lane ${owner % 32}`]);
-    const under = data.flights.find((each) => each.buffer === buffer && flying(each, step) && each.decoded?.includes(place + found.start));
+    const under = data.flights.find((/** @type {Fields} */ each) => each.buffer === buffer && flying(each, step) && each.decoded?.includes(place + found.start));
     if (under) rows.push(["under way", `${under.engine} of line ${under.line}, since step ${under.began}`]);
+    /** @param {string} by */
     const show = (by) => info.replaceChildren(tw.el("b", { class: "tw-mono" }, named(found, place)),
       tw.el("table", { class: "tw-data" }, tw.el("tbody", {}, ...[...rows, ["written last", by]].map(([name, value]) =>
         tw.el("tr", {}, tw.el("td", {}, name), tw.el("td", {}, value))))));
@@ -229,9 +240,9 @@ function player({ model, body, root, data, message }) {
     const now = of(step);
     slider.value = String(step);
     slider.setAttribute("aria-valuetext", `step ${step} of ${last}`);
-    const wrong = data.moments.filter((found) => found.step === step);
+    const wrong = data.moments.filter((/** @type {Moment} */ found) => found.step === step);
     if (wrong.length) select(wrong[0]);
-    else if (!data.moments.some((found) => found.other === step)) grids.wrong = null;
+    else if (!data.moments.some((/** @type {Moment} */ found) => found.other === step)) grids.wrong = null;
     const { line } = model.get("selection") ?? {};
     source.rows.forEach((row) => row.classList.toggle("tw-current", line > 0 && Number(row.dataset.line) === line));
     source.mark(now?.[LINE] ? [now[LINE]] : []);
@@ -239,7 +250,7 @@ function player({ model, body, root, data, message }) {
       tw.el("b", {}, `Step ${step} of ${last}`), tw.chip(data.kinds[now[KIND]]),
       now[LINE] ? tw.chip(`line ${now[LINE]}`) : "", data.loops[now[LOOPS]] ? tw.chip(data.loops[now[LOOPS]]) : "",
       tw.chip(`block ${data.blocks[now[BLOCK]].join(", ")}`), data.who[now[WHO]] ? tw.chip(data.who[now[WHO]]) : "",
-      ...wrong.map((found) => tw.chip(found.kind, found.kind === "breakpoint" ? "tw-accent" : "tw-bad")),
+      ...wrong.map((/** @type {Moment} */ found) => tw.chip(found.kind, found.kind === "breakpoint" ? "tw-accent" : "tw-bad")),
       tw.div("tw-mono tw-replay-text", tw.code(data.texts[now[TEXT]]))] : [tw.el("b", {}, "Before the first step")]));
     grids.draw(root.clientWidth);
     tell();
@@ -248,14 +259,14 @@ function player({ model, body, root, data, message }) {
 
   /** What is under way and who waits. */
   function tell() {
-    const flights = data.flights.filter((each) => flying(each, step));
-    const waits = data.waits.filter((each) => flying(each, step));
+    const flights = data.flights.filter((/** @type {Fields} */ each) => flying(each, step));
+    const waits = data.waits.filter((/** @type {Fields} */ each) => flying(each, step));
     events.replaceChildren(
-      ...flights.map((each) => tw.div("tw-replay-event", tw.chip(each.engine, "tw-accent"),
+      ...flights.map((/** @type {Fields} */ each) => tw.div("tw-replay-event", tw.chip(each.engine, "tw-accent"),
         ` ${each.count} elements of ${data.buffers[each.buffer].name} under way since step ${each.began}` +
         `${each.line ? `, line ${each.line}` : ""}${each.threads ? `, by ${each.threads}` : ""}` +
         (each.ended < 0 ? "; they never land" : `; they land in step ${each.ended}`))),
-      ...waits.map((each) => tw.div("tw-replay-event", tw.chip("waits", each.ended < 0 ? "tw-bad" : ""),
+      ...waits.map((/** @type {Fields} */ each) => tw.div("tw-replay-event", tw.chip("waits", each.ended < 0 ? "tw-bad" : ""),
         ` ${each.threads} ${/threads|,/.test(each.threads) ? "wait" : "waits"} ${each.what}` +
         `${each.line ? `, line ${each.line}` : ""}${each.ended < 0 ? ", for ever" : ""}`)));
   }
@@ -266,11 +277,12 @@ function player({ model, body, root, data, message }) {
     if (target === undefined) message.textContent = `No step executes line ${line}.`;
     else go(target);
   }, "the lines of the kernel: to the next step of one");
-  const keys = (event) => {
+  const keys = (/** @type {Pressed} */ event) => {
     const { localName } = event.target;
     const taken = /^(input|select|textarea)$/.test(localName) || // by what has the focus
       (localName === "canvas" && event.key.startsWith("Arrow")) ||
       (/^(button|summary)$/.test(localName) && event.key === " ");
+    /** @type {Record<string, () => void>} */
     const actions = {
       ArrowRight: () => (event.shiftKey ? jump(1, iteration) : go(step + 1)),
       ArrowLeft: () => (event.shiftKey ? jump(-1, iteration) : go(step - 1)),

@@ -2,14 +2,18 @@
 
 import * as tw from "./common.js";
 
-const numbers = (text) => new Int32Array(tw.bytes(text));
+const numbers = (/** @type {string} */ text) => new Int32Array(tw.bytes(text));
 
 /** The values of a table: numbers, or texts where numbers of the browser are not exact. */
-const values = ({ type, data }) =>
+const values = (/** @type {any} */ { type, data }) =>
   (type === "text" ? data : type === "f8" ? new Float64Array(tw.bytes(data)) : new Float32Array(tw.bytes(data)));
 
 /** One number for all places, or one for each. */
-const spread = (given) => (typeof given === "number" ? given : numbers(given));
+const spread = (/** @type {any} */ given) => (typeof given === "number" ? given : numbers(given));
+/**
+ * @param {any} given
+ * @param {number} i
+ */
 const at = (given, i) => (typeof given === "number" ? given : given[i]);
 
 /**
@@ -42,7 +46,7 @@ export class Memory {
   /** Told when another part of a buffer is shown: places in it grow by `by`. @type {(buffer: number, by: number) => void} */
   moved = () => {};
 
-  open(page) {
+  open(/** @type {Fields} */ page) {
     this.from = page.from;
     this.to = page.to;
     this.step = page.from - 1;
@@ -52,14 +56,14 @@ export class Memory {
       Object.assign(buffer, part, { decoded: undefined });
       this.moved(Number(key), by);
     }
-    this.values = page.before.map((each) => {
+    this.values = page.before.map((/** @type {Fields} */ each) => {
       const held = values(each.values);
       return Array.isArray(held) ? [...held] : held;
     });
-    this.writers = page.before.map((each) => numbers(each.writers));
-    this.steps = page.steps.map((step) => ({
-      reads: step.reads.map(([buffer, places]) => ({ buffer, places: numbers(places) })),
-      changes: step.changes.map((change) => ({
+    this.writers = page.before.map((/** @type {Fields} */ each) => numbers(each.writers));
+    this.steps = page.steps.map((/** @type {Fields} */ step) => ({
+      reads: step.reads.map((/** @type {[number, any]} */ [buffer, places]) => ({ buffer, places: numbers(places) })),
+      changes: step.changes.map((/** @type {Fields} */ change) => ({
         ...change,
         places: numbers(change.places),
         old: values(change.old),
@@ -71,7 +75,7 @@ export class Memory {
   }
 
   /** Be at the end of `step`; asks for another page where that is needed. @returns {Promise<void>} */
-  async go(step) {
+  async go(/** @type {number} */ step) {
     if (step < this.from - 1 || step > this.to) {
       const wanted = { type: "replay-page", token: this.token, step: Math.max(step, 0) };
       this.open(await tw.ask(this.model, wanted));
@@ -84,7 +88,7 @@ export class Memory {
     this.step += 1;
     for (const change of this.changes()) {
       const [held, writers] = [this.values[change.buffer], this.writers[change.buffer]];
-      change.places.forEach((place, i) => {
+      change.places.forEach((/** @type {number} */ place, /** @type {number} */ i) => {
         held[place] = change.new[i];
         writers[place] = change.defines ? this.step : -1;
       });
@@ -94,7 +98,7 @@ export class Memory {
   back() {
     for (const change of [...this.changes()].reverse()) {
       const [held, writers] = [this.values[change.buffer], this.writers[change.buffer]];
-      change.places.forEach((place, i) => {
+      change.places.forEach((/** @type {number} */ place, /** @type {number} */ i) => {
         held[place] = change.old[i];
         writers[place] = at(change.writers, i);
       });
@@ -113,7 +117,7 @@ export class Memory {
   }
 
   /** The thread that wrote `place` in the current step, -1 where that is the block. */
-  thread(buffer, place) {
+  thread(/** @type {number} */ buffer, /** @type {number} */ place) {
     for (const change of [...this.changes()].reverse()) {
       const i = change.buffer === buffer ? change.places.indexOf(place) : -1;
       if (i >= 0) return at(change.threads, i);
@@ -122,8 +126,14 @@ export class Memory {
   }
 }
 
-/** The places of an operation under way. */
+/**
+ * The places of an operation under way.
+ * @param {Fields} flight
+ */
 export const placesOf = (flight) => (flight.decoded ??= numbers(flight.places));
 
-/** The threads that have the elements of a fragment by its layout, null where that is not known. */
+/**
+ * The threads that have the elements of a fragment by its layout, null where that is not known.
+ * @param {Fields} buffer
+ */
 export const ownersOf = (buffer) => (buffer.owners ? (buffer.decoded ??= numbers(buffer.owners)) : null);

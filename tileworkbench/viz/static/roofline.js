@@ -8,7 +8,7 @@ export function render({ model, el }) {
   const root = tw.root(el, "roofline");
   const scope = tw.scope(model);
 
-  function verdict(point) {
+  function verdict(/** @type {Fields} */ point) {
     const width = `width:${Math.min(100, point.fraction * 100).toFixed(1)}%`;
     const facts = `${point.dtype}, bytes at ${point.level}, ${point.time}`;
     const rate = `${point.achieved} of ${point.attainable} attainable`;
@@ -25,12 +25,13 @@ export function render({ model, el }) {
     return node;
   }
 
+  /** @param {Fields} point */
   const hasLine = (point) => point.line && model.get("selection") !== undefined;
-  const lineLink = (line) =>
+  const lineLink = (/** @type {number} */ line) =>
     tw.link(`show line ${line}`, () => tw.set(model, { tab: "source", selection: { line } }));
 
   /** Time by cause, memory levels and the trail of a point. */
-  function details(point) {
+  function details(/** @type {Fields} */ point) {
     const parts = [];
     if (point.bars) {
       const told = point.unexplained ? `${point.unexplained} ` : "";
@@ -48,7 +49,7 @@ export function render({ model, el }) {
   }
 
   /** A line's part of a bar chooses the line. */
-  function linked(part) {
+  function linked(/** @type {any} */ part) {
     if (model.get("selection") === undefined) return;
     const line = Number(part.getAttribute("data-line"));
     pressable(part, () => tw.set(model, { selection: { line } }),
@@ -76,10 +77,14 @@ export function render({ model, el }) {
       told.classList.toggle("tw-current", lines.includes(Number(told.dataset.line)));
   }
 
-  function ceilings(table) {
-    const cells = (name, texts) => texts.map((text) => tw.el(name, {}, text));
+  function ceilings(/** @type {Fields} */ table) {
+    /**
+     * @param {string} name
+     * @param {string[]} texts
+     */
+    const cells = (name, texts) => texts.map((/** @type {string} */ text) => tw.el(name, {}, text));
     const head = tw.el("tr", {}, ...cells("th", ["ceiling", ...table.columns]));
-    const rows = table.rows.map((row) =>
+    const rows = table.rows.map((/** @type {Fields} */ row) =>
       tw.el("tr", {}, ...cells("td", [row.name, ...row.values])));
     const body = tw.el("tbody", {}, ...rows);
     return tw.el("table", { class: "tw-ceilings" }, tw.el("thead", {}, head), body);

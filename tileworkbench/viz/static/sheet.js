@@ -30,7 +30,7 @@ export const firstFastest = (shape, position) =>
   lastFastest([...shape].reverse(), position).reverse();
 
 /** What is known of a cell, as `[label, value]` rows. */
-export function place(slice, cell) {
+export function place(/** @type {Slice} */ slice, /** @type {any} */ cell) {
   if (slice.isFragment) {
     const threads = slice.all(cell);
     const more = slice.replicate > threads.length ? ", …" : "";
@@ -52,11 +52,11 @@ export function place(slice, cell) {
 }
 
 /** What the colours of a grid say, with the numbers at their ends. */
-export function legend(slice, by) {
-  const tops = { address: slice.top, bank: 31, slot: slice.slots - 1 };
-  const label = COLOURINGS[slice.isFragment ? "fragment" : "layout"][by];
+export function legend(/** @type {Slice} */ slice, /** @type {string} */ by) {
+  const tops = /** @type {Fields} */ ({ address: slice.top, bank: 31, slot: slice.slots - 1 });
+  const label = /** @type {Fields} */ (COLOURINGS[slice.isFragment ? "fragment" : "layout"])[by];
   if (!(by in tops)) return [tw.faint(`a colour for each ${label}; they repeat after 32`)];
-  const stops = slice.palette.sequence.map((colour) => `rgb(${colour.join(",")})`);
+  const stops = slice.palette.sequence.map((/** @type {Colour} */ colour) => `rgb(${colour.join(",")})`);
   const bar = tw.span("tw-ramp");
   bar.style.background = `linear-gradient(to right, ${stops.join(", ")})`;
   return [tw.faint(`${label} 0`), bar, tw.faint(String(tops[by]))];
@@ -67,7 +67,7 @@ export function legend(slice, by) {
  * `sliced(lead)` when another slice is wanted; `insert(text, sheet)` for a cell with the code.
  */
 export class Sheet {
-  constructor({ themed, hovered, sliced, insert }) {
+  constructor(/** @type {SheetEvents} */ { themed, hovered, sliced, insert }) {
     this.hovered = hovered;
     this.sliced = sliced;
     this.canvas = tw.el("canvas", { class: "tw-canvas", role: "img", tabindex: "0" });
@@ -94,14 +94,14 @@ export class Sheet {
   }
 
   /** Show a sheet as `sheet_model` of viz/model/playground.py made it, in `room` pixels. */
-  show(data, by, room) {
+  show(/** @type {Fields} */ data, /** @type {string} */ by, /** @type {number} */ room) {
     const slice = new LayoutSlice(data);
     this.data = data;
     this.grid.hover = null;
     this.grid.show(slice, by);
     this.legend.replaceChildren(...legend(slice, by));
     this.title.replaceChildren(data.name);
-    this.badges.replaceChildren(...data.badges.map((text) => tw.chip(text)));
+    this.badges.replaceChildren(...data.badges.map((/** @type {string} */ text) => tw.chip(text)));
     this.texts.replaceChildren(...[data.cute, data.text].filter(Boolean).map((text) =>
       tw.div("tw-mono", text)));
     this.code.textContent = data.code || data.why_no_code;
@@ -114,7 +114,7 @@ export class Sheet {
     this.describe(null);
   }
 
-  resize(room) {
+  resize(/** @type {number} */ room) {
     if (!this.grid.slice) return;
     this.node.style.width = `${room}px`;
     this.grid.resize(room);
@@ -122,17 +122,17 @@ export class Sheet {
     this.grid.draw();
   }
 
-  colour(by) {
+  colour(/** @type {string} */ by) {
     this.grid.show(this.grid.slice, by);
     this.legend.replaceChildren(...legend(this.grid.slice, by));
     this.grid.draw();
   }
 
   /** An index for each dimension that the grid does not show. */
-  showLeads(slice) {
-    const inputs = slice.lead.map((at, dim) => {
+  showLeads(/** @type {Slice} */ slice) {
+    const inputs = slice.lead.map((/** @type {number} */ at, /** @type {number} */ dim) => {
       const last = slice.shape[dim] - 1;
-      const onchange = (event) => {
+      const onchange = (/** @type {any} */ event) => {
         const wanted = Math.min(last, Math.max(0, Number(event.target.value) || 0));
         this.sliced(slice.lead.with(dim, wanted));
       };
@@ -145,7 +145,7 @@ export class Sheet {
   }
 
   /** Mark an element; null for none. */
-  mark(index) {
+  mark(/** @type {number[] | null} */ index) {
     const { grid } = this;
     if (!grid.slice) return;
     const cell = index === null ? null : grid.slice.cellOf(index);
@@ -155,7 +155,7 @@ export class Sheet {
     this.describe(cell);
   }
 
-  describe(cell) {
+  describe(/** @type {any} */ cell) {
     const { slice } = this.grid;
     const facts = cell === null ? [] : place(slice, cell);
     const head = cell === null ? "Point at an element; Ctrl + wheel zooms, dragging moves." : `[${slice.indexOf(cell).join(", ")}]`;
@@ -170,18 +170,19 @@ export class Sheet {
 
   listen() {
     const { canvas, grid } = this;
+    /** @param {any} cell */
     const point = (cell) => this.hovered(cell === null ? null : grid.slice.indexOf(cell));
-    const at = (event) => {
+    const at = (/** @type {any} */ event) => {
       const box = canvas.getBoundingClientRect();
       return [event.clientX - box.left, event.clientY - box.top];
     };
-    let press = null; // where the mouse went down, and where the grid was then
-    canvas.addEventListener("pointerdown", (event) => {
+    let press = /** @type {any} */ (null); // where the mouse went down, and where the grid was then
+    canvas.addEventListener("pointerdown", (/** @type {any} */ event) => {
       press = { from: at(event), x: grid.x, y: grid.y };
       canvas.setPointerCapture(event.pointerId);
     });
     canvas.addEventListener("pointerup", () => { press = null; });
-    canvas.addEventListener("pointermove", (event) => {
+    canvas.addEventListener("pointermove", (/** @type {any} */ event) => {
       if (!grid.slice) return;
       const [x, y] = at(event);
       if (!press) return point(grid.cellAt(x, y));
@@ -189,13 +190,14 @@ export class Sheet {
       grid.draw();
     });
     canvas.addEventListener("pointerleave", () => point(null));
-    canvas.addEventListener("wheel", (event) => {
+    canvas.addEventListener("wheel", (/** @type {any} */ event) => {
       if (!grid.slice || !(event.ctrlKey || event.metaKey)) return;
       event.preventDefault();
       grid.zoom(event.deltaY < 0 ? 1.2 : 1 / 1.2, at(event));
       grid.draw();
     }, { passive: false });
-    canvas.addEventListener("keydown", (event) => {
+    canvas.addEventListener("keydown", (/** @type {any} */ event) => {
+      /** @type {Record<string, number>} */
       const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -grid.slice?.columns,
         ArrowDown: grid.slice?.columns };
       if (!grid.slice || !(event.key in steps)) return;

@@ -7,7 +7,7 @@ import { METRICS, lineDetail, usableMetrics } from "./linedetail.js";
 export function render({ model, el, data }) {
   const root = tw.root(el, "annotated");
   const scope = tw.scope(model);
-  const costs = new Map(data.costs.map((cost) => [cost.line, cost]));
+  const costs = new Map(data.costs.map((/** @type {Cost} */ cost) => [cost.line, cost]));
   const listing = tw.listing(data.lines, data.first, { class: "tw-tall" });
   const cells = listing.rows.map((row) => {
     const cell = tw.span("tw-cost");
@@ -35,9 +35,9 @@ export function render({ model, el, data }) {
   }
 
   /** Numbers and colours: the darkest is the largest; a floor is what nothing is lost at. */
-  function shade(name) {
+  function shade(/** @type {string} */ name) {
     const { of, show, floor = 0 } = METRICS[name];
-    const most = Math.max(...data.costs.map((cost) => (of(cost) ?? 0) - floor));
+    const most = Math.max(...data.costs.map((/** @type {Cost} */ cost) => (of(cost) ?? 0) - floor));
     cells.forEach((cell, i) => {
       const cost = costs.get(data.first + i);
       const value = cost ? of(cost) : null;
@@ -48,7 +48,7 @@ export function render({ model, el, data }) {
   }
 
   let asked = 0;
-  async function detail(line) {
+  async function detail(/** @type {number} */ line) {
     const mine = ++asked;
     if (!line) return opened.replaceChildren();
     let answer;

@@ -16,7 +16,9 @@ import * as smem from "./smem.js";
 import * as source from "./source.js";
 import { open } from "./view.js";
 
+/** @type {Record<string, { render: Render }>} */
 const OWN = { passes, layouts, roofline }; // these keep their state in traits of the model
+/** @type {Record<string, { render: Render }>} */
 const ASKED = { source, banks, global, smem, pipeline, errors, footprint, numerics, prints, replay, code }; // the data of these is asked for when they are opened
 
 /**

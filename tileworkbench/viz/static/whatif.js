@@ -2,6 +2,7 @@
 import * as tw from "./common.js";
 import { padded, paddedText, rearranged, rowMajor, sharedCost, swizzleProblem, swizzled } from "./memory.js";
 
+/** @type {Record<string, string>} */
 const LABELS = {
   none: "row-major",
   padding: "padded rows",
@@ -15,7 +16,7 @@ const SLIDABLE = ["store", "load", "cp.async"]; // accesses whose width a copy c
 const WIDTHS = [1, 2, 4, 8, 16];
 
 /** The layout of a choice; null where the tile cannot have it. */
-export function layoutOf(tile, { name, pitch }) {
+export function layoutOf(/** @type {Tile} */ tile, /** @type {LayoutChoice} */ { name, pitch }) {
   if (name === "none") return rowMajor(tile.shape);
   if (name === "padding") return padded(tile.shape, pitch);
   if (!name.startsWith("swizzle")) return tile.layout;
@@ -23,43 +24,51 @@ export function layoutOf(tile, { name, pitch }) {
   return swizzleProblem(tile.shape, tile.bits, bytes) ? null : swizzled(tile.shape, tile.bits, bytes);
 }
 
-/** What all accesses of a tile cost with a layout: `{ costs, wavefronts, ideal, problem }`. */
+/**
+ * What all accesses of a tile cost with a layout: `{ costs, wavefronts, ideal, problem }`.
+ * @param {Tile} tile
+ * @param {Access[]} accesses
+ * @param {Places} layout
+ */
 export function measure(tile, accesses, layout) {
-  const costs = [];
+  const costs = /** @type {Record<string, number>[]} */ ([]);
   for (const access of accesses) {
     const moved = rearranged(tile, access, layout);
     if (moved.problem) return { costs: [], wavefronts: Infinity, ideal: 0, problem: moved.problem };
     costs.push(sharedCost(moved));
   }
-  const sum = (key) => costs.reduce((total, cost) => total + cost[key], 0);
+  const sum = (/** @type {string} */ key) => costs.reduce((total, cost) => total + cost[key], 0);
   return { costs, wavefronts: sum("wavefronts"), ideal: sum("ideal"), problem: "" };
 }
 
 /** Bytes that a tile takes with a layout, all its versions together. */
-export const bytesOf = (tile, layout) =>
+export const bytesOf = (/** @type {Tile} */ tile, /** @type {Places} */ layout) =>
   tile.versions * Math.ceil((layout.size * tile.bits) / 8);
 
 /** All choices of a tile with their layouts and costs, the best first. */
-export function ranking(tile, accesses) {
-  const found = tile.choices.map((choice) => {
+export function ranking(/** @type {Tile} */ tile, /** @type {Access[]} */ accesses) {
+  const found = tile.choices.map((/** @type {LayoutChoice} */ choice) => {
     const layout = layoutOf(tile, choice);
     if (!layout) return { ...choice, layoutText: choice.layout, layout, wavefronts: Infinity,
       ideal: 0, bytes: 0, costs: [] };
     const cost = measure(tile, accesses, layout);
     return { ...choice, layoutText: choice.layout, ...cost, layout, bytes: bytesOf(tile, layout) };
   });
-  return found.sort((a, b) => a.wavefronts === b.wavefronts
+  return found.sort((/** @type {Fields} */ a, /** @type {Fields} */ b) => a.wavefronts === b.wavefronts
     ? a.bytes - b.bytes || Number(b.chosen) - Number(a.chosen)
     : a.wavefronts < b.wavefronts ? -1 : 1);
 }
 
-/** The panel below the pictures: `{ node, open(access), tried(), reset() }`. */
+/**
+ * The panel below the pictures: `{ node, open(access), tried(), reset() }`.
+ * @param {{ model: Model, tiles: Map<string, Tile>, accesses: Access[], preview: () => void }} given
+ */
 export function whatIf({ model, tiles, accesses, preview }) {
   const node = tw.div("tw-what-if");
   /** @type {any} */
   const state = { tile: null, access: null, name: null, width: null, tried: null };
 
-  function open(access) {
+  function open(/** @type {Access} */ access) {
     const other = state.tile?.name !== access.tile;
     state.access = access;
     state.width = null;
@@ -71,16 +80,16 @@ export function whatIf({ model, tiles, accesses, preview }) {
 
   function fill() {
     const { tile } = state;
-    const mine = accesses.filter((access) => access.tile === tile.name);
+    const mine = accesses.filter((/** @type {Access} */ access) => access.tile === tile.name);
     if (tile.fixed) {
       node.replaceChildren(tw.div("tw-heading", "Other layouts"),
         tw.div("tw-faint", `The layout of ${tile.name} cannot be chosen: ${tile.fixed}.`));
       return;
     }
     state.rows = ranking(tile, mine);
-    const heads = ["layout", ...mine.map((access) => `${access.kind}${access.line
+    const heads = ["layout", ...mine.map((/** @type {Access} */ access) => `${access.kind}${access.line
       ? `, line ${access.line}` : ""}`), "wavefronts", "used / needed", "shared memory", ""];
-    const body = state.rows.map((choice) => choiceRow(choice, mine));
+    const body = state.rows.map((/** @type {LayoutChoice} */ choice) => choiceRow(choice, mine));
     state.said = tw.div("tw-confirmed", "");
     node.replaceChildren(
       tw.div("tw-heading", `What if ${tile.name} had another layout?`),
@@ -90,7 +99,7 @@ export function whatIf({ model, tiles, accesses, preview }) {
       tw.div("tw-bar", ...padding(mine), ...widths()), state.said);
   }
 
-  function choiceRow(choice, mine) {
+  function choiceRow(/** @type {LayoutChoice} */ choice, /** @type {any} */ mine) {
     const { name, problem, wavefronts, ideal, bytes, chosen, costs } = choice;
     const label = `${LABELS[name] ?? name}${name === "padding" ? ` (+${choice.pitch -
       state.tile.shape.at(-1)} elements)` : ""}`;
@@ -103,7 +112,7 @@ export function whatIf({ model, tiles, accesses, preview }) {
     }
     const bad = wavefronts > ideal;
     row.append(
-      ...costs.map((cost) => tw.el("td", { class: cost.wavefronts > cost.ideal ? "tw-is-bad" : "" },
+      ...costs.map((/** @type {Cost} */ cost) => tw.el("td", { class: cost.wavefronts > cost.ideal ? "tw-is-bad" : "" },
         String(cost.wavefronts))),
       tw.el("td", { class: "tw-total" }, String(wavefronts)),
       tw.el("td", { class: bad ? "tw-is-bad" : "tw-is-good" }, `${(wavefronts / (ideal || 1)).toFixed(2)}×`),
@@ -114,7 +123,7 @@ export function whatIf({ model, tiles, accesses, preview }) {
   }
 
   /** A slider for rows that are further apart. */
-  function padding(mine) {
+  function padding(/** @type {any} */ mine) {
     const { tile } = state;
     const most = Math.max(Math.floor(256 / tile.bits), 4);
     const said = tw.span("tw-slid", "");
@@ -122,7 +131,7 @@ export function whatIf({ model, tiles, accesses, preview }) {
     const range = tw.el("input", { type: "range", min: "0", max: String(most), value: "0",
       class: "tw-range", "aria-label": "Elements behind each row", oninput: () => slide() });
     const pitchOf = () => tile.shape.at(-1) + Number(range.value);
-    const lineOf = (pitch) =>
+    const lineOf = (/** @type {number} */ pitch) =>
       `T.annotate_layout({${tile.name}: ${paddedText(tile.shape, pitch)}})`;
     const slide = () => {
       const layout = padded(tile.shape, pitchOf());
@@ -148,7 +157,7 @@ export function whatIf({ model, tiles, accesses, preview }) {
       ...possible.map((width) => tw.el("option", { value: width, selected: width === access.width },
         `${width} bytes`)));
     const said = tw.span("tw-slid", "");
-    const widen = (width) => {
+    const widen = (/** @type {number} */ width) => {
       const layout = state.tried?.layout ?? tile.layout;
       const moved = rearranged(tile, access, layout, width);
       const elements = (width * 8) / tile.bits;
@@ -161,7 +170,7 @@ export function whatIf({ model, tiles, accesses, preview }) {
     return [tw.el("label", { class: "tw-check" }, `Vector of this ${access.kind}`, select), said];
   }
 
-  function attempt(choice) {
+  function attempt(/** @type {LayoutChoice} */ choice) {
     if (!choice.layout) return;
     if (choice.chosen && state.width === null) return reset();
     mark(choice.name);
@@ -170,7 +179,7 @@ export function whatIf({ model, tiles, accesses, preview }) {
     confirm(choice);
   }
 
-  function show(name, layout) {
+  function show(/** @type {string} */ name, /** @type {Places} */ layout) {
     const width = state.width ?? state.access.width;
     const plain = layout === state.tile.layout && state.width === null;
     state.tried = plain ? null : { name: state.width ? `${name}, ${width} bytes` : name, layout, width };
@@ -178,7 +187,7 @@ export function whatIf({ model, tiles, accesses, preview }) {
   }
 
   /** Lower the kernel again with the layout: what the line will really give. */
-  async function confirm(choice) {
+  async function confirm(/** @type {LayoutChoice} */ choice) {
     const { said, tile } = state;
     state.asked = choice;
     said.textContent = "";
@@ -201,7 +210,7 @@ export function whatIf({ model, tiles, accesses, preview }) {
       (same ? "" : " The compiler then chooses other instructions.");
   }
 
-  function mark(name) {
+  function mark(/** @type {string} */ name) {
     for (const row of node.querySelectorAll("[data-choice]"))
       row.setAttribute("aria-selected", String(row.dataset.choice === name));
   }
@@ -213,7 +222,7 @@ export function whatIf({ model, tiles, accesses, preview }) {
   }
 
   /** The kernel with the line as a new cell; where none can be made, in the clipboard. */
-  async function apply(line) {
+  async function apply(/** @type {string} */ line) {
     const [before, after] = state.tile.cell;
     const text = before + line + after;
     const inserted = tw.insertCell?.(text, node) ?? false;
