@@ -65,8 +65,8 @@ export function render({ model, el, data }) {
   function picture() {
     if (!shown.charts[metric]) return;
     const drawing = tw.drawing(shown.charts[metric], shown.metrics[metric]);
-    drawing.addEventListener("mousemove", (event) => point(nearest(drawing, event)));
-    drawing.addEventListener("click", (event) => choose(nearest(drawing, event)));
+    drawing.addEventListener("mousemove", (/** @type {any} */ event) => point(nearest(drawing, event)));
+    drawing.addEventListener("click", (/** @type {any} */ event) => choose(nearest(drawing, event)));
     plot.replaceChildren(drawing);
     point(null);
   }
@@ -76,7 +76,7 @@ export function render({ model, el, data }) {
   const place = (node) => [Number(node.getAttribute("cx")), Number(node.getAttribute("cy"))];
 
   /** The point nearest to the pointer, sideways first: lines are near each other. */
-  function nearest(/** @type {any} */ drawing, /** @type {any} */ event) {
+  function nearest(/** @type {any} */ drawing, /** @type {MouseEvent} */ event) {
     const box = drawing.getBoundingClientRect();
     const scale = drawing.viewBox.baseVal.width / box.width;
     const [x, y] = [(event.clientX - box.left) * scale, (event.clientY - box.top) * scale];
@@ -119,7 +119,7 @@ export function render({ model, el, data }) {
     select(shown.steps[/** @type {string} */ (at)]);
   }
 
-  function select(/** @type {any} */ { line, buffer, element }) {
+  function select(/** @type {Fields} */ { line, buffer, element }) {
     if (line) tw.set(model, { selection: { line, buffer, element } });
   }
 
@@ -154,7 +154,7 @@ export function render({ model, el, data }) {
   }
 
   plot.addEventListener("mouseleave", () => point(null));
-  plot.addEventListener("keydown", (/** @type {any} */ event) => {
+  plot.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
     const step = (/** @type {Record<string, number>} */ ({ ArrowRight: 1, ArrowLeft: -1 }))[event.key];
     if (!step) return;
     event.preventDefault();

@@ -23,14 +23,14 @@ export function diffTable(diff, options) {
 
   /**
    * Put what went wrong below the line that it is about, or above all.
-   * @param {Fields[]} rows
+   * @param {HTMLElement[]} rows
    * @param {{ text: string, number: number }} given
    */
   function place(rows, { text, number }) {
     const lines = text.split("\n").map((/** @type {string} */ line) => tw.div("", line));
     const row = tw.el("tr", { class: "tw-problem" },
       tw.el("td", { colspan: String(span) }, tw.div("tw-message tw-failed", ...lines)));
-    const at = rows.findIndex((/** @type {Fields} */ each) => each.dataset.after === String(number));
+    const at = rows.findIndex((/** @type {HTMLElement} */ each) => each.dataset.after === String(number));
     if (number && at >= 0) rows[at].classList.add("tw-wrong");
     rows.splice(number && at >= 0 ? at + 1 : 0, 0, row);
   }

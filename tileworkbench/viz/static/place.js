@@ -48,7 +48,7 @@ class Places {
   }
 }
 
-function take(/** @type {Element} */ element, /** @type {Render} */ render) {
+function take(/** @type {Element} */ element, /** @type {(el: HTMLElement) => Dispose | void} */ render) {
   const picture = [...element.childNodes];
   const prose = element.closest(`.${PROSE}`);
   const host = div("tw-place");

@@ -9,17 +9,17 @@
  */
 export function listen(grid, { hover, choose, changed }) {
   const { canvas } = grid;
-  const at = (/** @type {any} */ event) => {
+  const at = (/** @type {MouseEvent} */ event) => {
     const box = canvas.getBoundingClientRect();
     return [event.clientX - box.left, event.clientY - box.top];
   };
-  const cellAt = (/** @type {any} */ event) => grid.cellAt(...at(event));
+  const cellAt = (/** @type {MouseEvent} */ event) => grid.cellAt(...at(event));
   let press = /** @type {any} */ (null);
-  canvas.addEventListener("pointerdown", (/** @type {any} */ event) => {
+  canvas.addEventListener("pointerdown", (/** @type {PointerEvent} */ event) => {
     press = { from: at(event), x: grid.x, y: grid.y, moved: false };
     canvas.setPointerCapture(event.pointerId);
   });
-  canvas.addEventListener("pointermove", (/** @type {any} */ event) => {
+  canvas.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => {
     if (!grid.slice) return;
     const [x, y] = at(event);
     if (press) {
@@ -33,13 +33,13 @@ export function listen(grid, { hover, choose, changed }) {
     }
     hover(cellAt(event));
   });
-  canvas.addEventListener("pointerup", (/** @type {any} */ event) => {
+  canvas.addEventListener("pointerup", (/** @type {PointerEvent} */ event) => {
     const moved = press?.moved;
     press = null;
     if (!moved && grid.slice) choose(cellAt(event));
   });
   canvas.addEventListener("pointerleave", () => { if (!press) hover(null); });
-  canvas.addEventListener("wheel", (/** @type {any} */ event) => {
+  canvas.addEventListener("wheel", (/** @type {WheelEvent} */ event) => {
     if (!grid.slice || !(event.ctrlKey || event.metaKey)) return;
     event.preventDefault();
     grid.zoom(event.deltaY < 0 ? 1.2 : 1 / 1.2, at(event));
@@ -53,7 +53,7 @@ export function listen(grid, { hover, choose, changed }) {
     hover(next);
     changed();
   };
-  canvas.addEventListener("keydown", (/** @type {any} */ event) => {
+  canvas.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
     if (!grid.slice) return;
     /** @type {Record<string, () => void>} */
     const keys = {

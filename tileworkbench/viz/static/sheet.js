@@ -172,17 +172,17 @@ export class Sheet {
     const { canvas, grid } = this;
     /** @param {any} cell */
     const point = (cell) => this.hovered(cell === null ? null : grid.slice.indexOf(cell));
-    const at = (/** @type {any} */ event) => {
+    const at = (/** @type {MouseEvent} */ event) => {
       const box = canvas.getBoundingClientRect();
       return [event.clientX - box.left, event.clientY - box.top];
     };
     let press = /** @type {any} */ (null); // where the mouse went down, and where the grid was then
-    canvas.addEventListener("pointerdown", (/** @type {any} */ event) => {
+    canvas.addEventListener("pointerdown", (/** @type {PointerEvent} */ event) => {
       press = { from: at(event), x: grid.x, y: grid.y };
       canvas.setPointerCapture(event.pointerId);
     });
     canvas.addEventListener("pointerup", () => { press = null; });
-    canvas.addEventListener("pointermove", (/** @type {any} */ event) => {
+    canvas.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => {
       if (!grid.slice) return;
       const [x, y] = at(event);
       if (!press) return point(grid.cellAt(x, y));
@@ -190,13 +190,13 @@ export class Sheet {
       grid.draw();
     });
     canvas.addEventListener("pointerleave", () => point(null));
-    canvas.addEventListener("wheel", (/** @type {any} */ event) => {
+    canvas.addEventListener("wheel", (/** @type {WheelEvent} */ event) => {
       if (!grid.slice || !(event.ctrlKey || event.metaKey)) return;
       event.preventDefault();
       grid.zoom(event.deltaY < 0 ? 1.2 : 1 / 1.2, at(event));
       grid.draw();
     }, { passive: false });
-    canvas.addEventListener("keydown", (/** @type {any} */ event) => {
+    canvas.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
       /** @type {Record<string, number>} */
       const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -grid.slice?.columns,
         ArrowDown: grid.slice?.columns };
