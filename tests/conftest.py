@@ -36,7 +36,6 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = tempfile.TemporaryDirectory(prefix="tileworkbench-", ignore_cleanup_errors=True)
         config.add_cleanup(folder.cleanup)
         os.environ[variable] = folder.name
-    os.environ["MPLBACKEND"] = "Agg"
 
 
 class BrowserTogether(LoadFileScheduling):

@@ -208,6 +208,11 @@ class NotebookPage:
     def clear(self) -> None:
         """Close every document without saving, and forget what was collected."""
         self.close()
+        # A panel at the side takes the room of the next notebook.
+        self.page.evaluate(
+            "() => { const { shell } = window.jupyterapp;"
+            " shell.collapseRight?.(); shell.collapseLeft?.(); }"
+        )
         self.page.emulate_media(media="null", color_scheme="null", reduced_motion="null")
         self.errors.clear()
         self.outside.clear()
