@@ -1,8 +1,10 @@
 """What watching a simulated run costs: each recorder beside the same run without it.
 
-    python benchmarks/recording.py [--rounds N] [--quick]
+    OMP_NUM_THREADS=1 python benchmarks/recording.py [--rounds N] [--quick]
 
-See README.md for what the rows mean.
+Processor time is counted, also that of threads of numpy's products that only wait: one is enough.
+"The simulation" that a recording is compared with is the same program on the same inputs, the same
+blocks and the same checks, with no recorder. See README.md for what the rows mean.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import time
 import tracemalloc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +25,10 @@ from simulator import SIZE, TARGET, matmul
 from tileworkbench.compiler.driver import lower_program, resolve_target
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.sim import SimOptions, simulate
+from tileworkbench.compiler.sim.arguments import solve_symbols
 from tileworkbench.compiler.sim.footprint.recorder import FootprintRecorder
+from tileworkbench.compiler.sim.numerics.replay import compare
+from tileworkbench.compiler.sim.numerics.widening import wide_arguments, widened
 from tileworkbench.compiler.sim.observers import Observer
 from tileworkbench.compiler.sim.replay.recorder import MEMORY_BYTES, StepRecorder
 from tileworkbench.compiler.sim.writes import WriteLog
@@ -54,7 +60,7 @@ RECORDERS: Mapping[str, Recorder] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=9, help="pairs of runs after the first")
+    parser.add_argument("--rounds", type=int, default=25, help="pairs of runs after the first")
     parser.add_argument("--quick", action="store_true", help="one round, nothing written")
     given = parser.parse_args()
     facts = environment(["numpy"])
@@ -73,7 +79,12 @@ def main() -> None:
                 for observer in observers:
                     finish(observer)
 
-            rows.append({"program": stage, "recorder": name} | measured(run, recorder, given))
+            recorded = partial(made_and_watched, recorder.make, run)
+            rows.append({"program": stage, "recorder": name} | measured(run, recorded, given))
+    rows.append(
+        {"program": "tile", "recorder": "numerics, one block (two runs)"}
+        | measured(partial(both, program, arguments), partial(compare, program, arguments), given)
+    )
     text = (
         f"fp16, {SIZE}^3 in tiles of 128 x 128 x 32, 3 stages, {TARGET}.\n\n{table(rows)}\n\n"
         f"The goal is {LIMIT:.0f} times the simulation at most.\n"
@@ -92,26 +103,40 @@ def finish(observer: Observer) -> None:
             observer.replay("matmul", "")
 
 
+def made_and_watched(make: Callable[[], Observer], run: Callable[..., None]) -> None:
+    """A run with a new recorder."""
+    run(make())
+
+
+def both(program: Program, arguments: Mapping[str, Any]) -> None:
+    """The two runs that the numerics lens compares, without it."""
+    symbols = solve_symbols(program, arguments)
+    options = replace(PLAIN, blocks=(0,))
+    simulate(widened(program), wide_arguments(program, arguments, symbols), symbols, options)
+    simulate(program, arguments, symbols, options)
+
+
 def measured(
-    run: Callable[..., None], recorder: Recorder, given: argparse.Namespace
+    plain: Callable[[], Any], recorded: Callable[[], Any], given: argparse.Namespace
 ) -> dict[str, Any]:
-    """Seconds of the runs with and without the recorder, in turns, and bytes that it takes."""
+    """Seconds of the processor that the runs with and without the recorder take, in turns, and
+    bytes that it takes.
+    """
     times: dict[str, list[float]] = {"plain": [], "recorded": []}
-    ways = [("plain", tuple), ("recorded", lambda: (recorder.make(),))]
+    ways = (("plain", plain), ("recorded", recorded))
     for turn in range(1 + (1 if given.quick else given.rounds)):
-        for way, observers in ways if turn % 2 else reversed(ways):
-            watching = observers()
-            start = time.perf_counter()
-            run(*watching)
+        for way, run in ways if turn % 2 else reversed(ways):
+            start = time.process_time()
+            run()
             if turn:
-                times[way].append(time.perf_counter() - start)
-    return times | {"bytes": peak(run, recorder.make()) - peak(run)}
+                times[way].append(time.process_time() - start)
+    return times | {"bytes": peak(recorded) - peak(plain)}
 
 
-def peak(run: Callable[..., None], *observers: Observer) -> int:
+def peak(run: Callable[[], Any]) -> int:
     """The most bytes that Python and numpy hold in a run."""
     tracemalloc.start()
-    run(*observers)
+    run()
     found = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return found

@@ -12,6 +12,7 @@ import tileworkbench.language as T
 from tileworkbench.compiler.sim.frame import SimOptions
 from tileworkbench.compiler.sim.observers import Observer
 from tileworkbench.compiler.sim.replay.model import UNDEFINED, Replay
+from tileworkbench.compiler.sim.replay.places import Places
 from tileworkbench.compiler.sim.replay.recorder import StepRecorder
 from tileworkbench.compiler.sim.simulate import simulate
 
@@ -268,3 +269,36 @@ def test_of_a_long_run_the_last_steps_are_kept() -> None:
         IndexError, match=f"there is no step 0: {part.first} to {part.last} are kept"
     ):
         part.at(0)
+
+
+@pytest.mark.parametrize(
+    ("places", "positions", "rising"),
+    [
+        (Places((4, 5), box=(slice(1, 3), slice(2, 4))), [7, 8, 12, 13], True),
+        (Places((4, 5), np.array([13, 7, 8])), [13, 7, 8], False),
+        (Places((4, 5), np.array([7, 7])), [7, 7], False),
+        (Places((), box=()), [0], True),
+        (Places((4, 5), box=(slice(2, 2), slice(0, 5))), [], True),
+    ],
+)
+def test_a_box_and_its_positions_are_the_same_places(
+    places: Places, positions: list[int], rising: bool
+) -> None:
+    values = np.arange(100, 100 + int(np.prod(places.shape)))
+    assert places.positions.tolist() == positions and places.size == len(positions)
+    assert places.is_rising is rising
+    assert places.take(values).tolist() == [100 + at for at in positions]
+    places.put(values, np.arange(places.size))
+    assert places.take(values).tolist()[-1:] == [places.size - 1][: places.size]
+    assert set(np.flatnonzero(values < 100)) == set(positions)
+    places.put(values, -1)
+    assert set(np.flatnonzero(values < 0)) == set(positions)
+    assert all(at in places for at in positions) and 19 not in places
+
+
+@pytest.mark.parametrize("given", ["box", "positions"])
+def test_places_in_a_part_of_their_buffer(given: str) -> None:
+    box = Places((4, 5), box=(slice(1, 3), slice(2, 4)))
+    places = box if given == "box" else Places((4, 5), box.positions)
+    inside = places.cut((1, 1), (3, 4))
+    assert inside.shape == (3, 4) and inside.positions.tolist() == [1, 2, 5, 6]

@@ -124,8 +124,9 @@ def _spread(values: Any, lanes: tuple[int, ...]) -> Array:
 
 def _spread_one(place: Place, lanes: tuple[int, ...]) -> Place:
     """The same place with an entry for each lane in one of its dimensions at least."""
-    if any(type(at) is np.ndarray and at.shape == lanes for at in place):
-        return place
+    for at in place:
+        if type(at) is np.ndarray and at.shape == lanes:
+            return place
     return (np.broadcast_to(place[0], lanes), *place[1:]) if place else place
 
 

@@ -123,8 +123,8 @@ def recorded(view: KernelView, made: Replay) -> dict[str, Any]:
 def _flight(made: Replay, each: Flight) -> dict[str, Any]:
     return {
         "buffer": each.buffer,
-        "places": _packed(each.places.astype(np.int32)),
-        "count": int(each.places.size),
+        "places": _packed(each.places.positions.astype(np.int32)),
+        "count": each.places.size,
         "line": made.line(each.site),
         "engine": each.engine,
         "threads": each.threads,
@@ -170,7 +170,7 @@ def next_write_answer(view: KernelView, content: dict[str, Any]) -> dict[str, An
     )
     for step in steps:
         for change in made.step(step).changes:
-            if change.buffer == buffer and change.defines and (change.places == place).any():
+            if change.buffer == buffer and change.defines and place in change.places:
                 return {"step": step}
     return {"step": -1}
 
@@ -193,7 +193,7 @@ def page(made: Replay, step: int) -> dict[str, Any]:
         {
             "changes": [_change(each, parts[each.buffer]) for each in made.step(at).changes],
             "reads": [
-                [number, _packed(parts[number].inside(places))]
+                [number, _packed(parts[number].inside(places.positions))]
                 for number, places in made.step(at).reads
             ],
         }
@@ -255,10 +255,10 @@ def find_parts(made: Replay, step: int) -> list[Part]:
         shown = made.step(at)
         for number, places in ((each.buffer, each.places) for each in shown.changes):
             if places.size:
-                touched.setdefault(number, int(places.min()))
+                touched.setdefault(number, int(places.positions.min()))
         for number, places in shown.reads:
             if places.size:
-                touched.setdefault(number, int(places.min()))
+                touched.setdefault(number, int(places.positions.min()))
     return [_part(each.shape, touched.get(n, 0)) for n, each in enumerate(made.buffers)]
 
 
@@ -298,7 +298,7 @@ def _range(made: Replay, step: int) -> tuple[int, int]:
 
 
 def _change(change: Change, part: Part) -> dict[str, Any]:
-    places = change.places - part.start
+    places = change.places.positions - part.start
     shown = (places >= 0) & (places < part.count)
     writers, threads = change.writers, change.threads
     return {

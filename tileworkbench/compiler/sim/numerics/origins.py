@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ _TESTS = {"infinity": np.isinf, "NaN": np.isnan}
 _MOST_OPERANDS = 8
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Access:
     """Elements that a statement has read or written, with their values at that moment."""
 
@@ -42,6 +43,11 @@ class Access:
     def wide(self) -> Array:
         """The values as float64."""
         return self.values.astype(np.float64)
+
+    @cached_property
+    def is_finite(self) -> bool:
+        """Whether there is nothing to find in them."""
+        return bool(np.isfinite(self.values).all())
 
     def element(self, number: int) -> tuple[int, ...]:
         """The indices of the element `number` of `values`, in the buffer's own shape where its
@@ -93,6 +99,8 @@ class Origins:
         exact: Array | None,
     ) -> None:
         """Look at what a statement wrote, of what it read."""
+        if written.is_finite and all(access.is_finite for access in reads):
+            return
         for kind, test in _TESTS.items():
             if any(origin.kind == kind and origin.made for origin in self.found):
                 continue

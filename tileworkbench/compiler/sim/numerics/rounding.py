@@ -41,9 +41,15 @@ def unit(exact: Array, dtype: DType) -> Array:
     """The distance between neighbouring numbers of `dtype` where `exact` (float64) lies: one unit
     in the last place.
     """
+    exponent = np.asarray(exact, np.float64).view(np.int64) >> 52 & 0x7FF
+    return np.asarray(_units(dtype)[exponent])
+
+
+@cache
+def _units(dtype: DType) -> Array:
+    """The same by the exponent of a float64 as it is stored: 0 of zero, 1023 of one."""
     grid = grid_of(dtype)
-    _, exponent = np.frexp(exact)
-    normal = np.where(exact == 0, grid.least, np.maximum(exponent - 1, grid.least))
+    normal = np.maximum(np.arange(2048) - 1023, grid.least)
     return np.asarray(np.ldexp(1.0, normal - grid.digits))
 
 
@@ -67,12 +73,18 @@ def errors_of(values: Array, exact: Array, dtype: DType) -> Errors:
     """The errors of `values` (any floating type; at least one) against `exact` (float64)."""
     wide = values.astype(np.float64).reshape(-1)
     exact = np.broadcast_to(exact, values.shape).reshape(-1)
-    same = (wide == exact) | (np.isnan(wide) & np.isnan(exact))
-    finite = np.isfinite(wide) & np.isfinite(exact)
-    error = np.where(same, 0.0, np.where(finite, np.abs(wide - exact), np.inf))
-    size = np.where(np.isfinite(exact), np.abs(exact), 0.0)
-    relative = np.where(same, 0.0, np.where(size > 0, error / size, np.inf))
-    ulp = np.where(same, 0.0, error / unit(size, dtype))
+    with np.errstate(invalid="ignore"):  # infinity less infinity
+        error = np.abs(wide - exact)
+    if not np.isfinite(error.max()):
+        same = (wide == exact) | (np.isnan(wide) & np.isnan(exact))
+        error = np.where(same, 0.0, np.where(np.isfinite(error), error, np.inf))
     absolute, worst = float(error.max()), int(error.argmax())
-    scaled = absolute / float(unit(size.max(), dtype))
-    return Errors(absolute, float(relative.max()), float(ulp.max()), scaled, worst)
+    if absolute == 0:
+        return Errors(0.0, 0.0, 0.0, 0.0, 0)
+    size = np.abs(exact)
+    if not np.isfinite(size.max()):
+        size = np.where(np.isfinite(size), size, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):  # of what should be zero, and is
+        relative = float(np.fmax.reduce(error / size))
+    ulp = float((error / unit(size, dtype)).max())
+    return Errors(absolute, relative, ulp, absolute / float(unit(size.max(), dtype)), worst)

@@ -180,9 +180,11 @@ def _has_elements(storage: Storage) -> bool:
 
 def _where(place: Place) -> int:
     """A number that differs, nearly always, where the elements differ."""
-    made = 0
-    for at in place:
-        if isinstance(at, slice):
-            at = np.array([at.start or 0, -1 if at.stop is None else at.stop])
-        made = zlib.crc32(np.ascontiguousarray(at, np.int64).tobytes(), made)
-    return made
+    if any(isinstance(at, np.ndarray) for at in place):
+        made = 0
+        for at in place:
+            if isinstance(at, slice):
+                at = np.array([at.start or 0, -1 if at.stop is None else at.stop])
+            made = zlib.crc32(np.ascontiguousarray(at, np.int64).tobytes(), made)
+        return made
+    return hash(tuple([(at.start, at.stop) if isinstance(at, slice) else at for at in place]))

@@ -12,6 +12,7 @@ from tileworkbench.compiler.diagnostics import RunError, Span
 from tileworkbench.compiler.ir.stmt import Stmt
 from tileworkbench.compiler.sim.replay.memory import Tracked
 from tileworkbench.compiler.sim.replay.model import Contents, Moment, Replay
+from tileworkbench.compiler.sim.replay.places import Places
 from tileworkbench.compiler.sim.report import Finding
 
 Array = np.ndarray[Any, Any]
@@ -27,9 +28,12 @@ def finished(
     cuts = [_Cut(each) for each in tracked]
     kept = [number for number, cut in enumerate(cuts) if cut.touched]
     numbers = {old: new for new, old in enumerate(kept)}
+    moved = {at for at, new in numbers.items() if at != new or cuts[at].shape != cuts[at].whole}
     for step in made.steps:
         step.changes[:] = [
             replace(c, buffer=numbers[c.buffer], places=cuts[c.buffer].places(c.places))
+            if c.buffer in moved
+            else c
             for c in step.changes
         ]
         step.reads[:] = [(numbers[at], cuts[at].places(places)) for at, places in step.reads]
@@ -63,18 +67,15 @@ class _Cut:
         self.touched = tracked.is_kept
         self.whole = tracked.shape
         self.origin, self.shape = tracked.cropped()
-        self._known: dict[int, tuple[Array, Array]] = {}
+        self._known: dict[int, tuple[Places, Places]] = {}
 
-    def places(self, places: Array) -> Array:
-        """Row-major positions in the whole buffer as those in what is kept."""
+    def places(self, places: Places) -> Places:
+        """Elements of the whole buffer in what is kept of it."""
         if self.shape == self.whole:
             return places
         known = self._known.get(id(places))
         if known is None:
-            index = np.unravel_index(places, self.whole)
-            moved = tuple(at - first for at, first in zip(index, self.origin, strict=True))
-            inside = np.ravel_multi_index(moved, self.shape).astype(places.dtype)
-            known = self._known[id(places)] = (places, inside)
+            known = self._known[id(places)] = places, places.cut(self.origin, self.shape)
         return known[1]
 
     def values(self, values: Array) -> Array:
@@ -157,6 +158,6 @@ def _is_other(made: Replay, at: int, finding: Finding, span: Span | None) -> boo
             return True
         local = [i - first for i, first in zip(finding.index, buffer.origin, strict=True)]
         inside = all(0 <= i < extent for i, extent in zip(local, buffer.shape, strict=True))
-        if inside and (places == np.ravel_multi_index(local, buffer.shape)).any():
+        if inside and np.ravel_multi_index(local, buffer.shape) in places:
             return True
     return False

@@ -11,12 +11,13 @@ from tileworkbench.compiler.sim.memory import Storage, unsigned
 from tileworkbench.compiler.sim.observers import Place
 from tileworkbench.compiler.sim.regrouped import Regrouped
 from tileworkbench.compiler.sim.replay.model import GIVEN, UNDEFINED
+from tileworkbench.compiler.sim.replay.places import Places, index_type
 from tileworkbench.compiler.sim.threads.arena import NEVER, ArenaStorage
 
 Array = np.ndarray[Any, Any]
 
-_REMEMBERED = 1 << 20
-"""Elements of a buffer's boxes whose positions are remembered, 4 bytes each."""
+_REMEMBERED = 256
+"""Of the indices of a buffer, with the places that they are."""
 
 
 class Tracked:
@@ -49,9 +50,7 @@ class Tracked:
     def adopt(self, storage: Storage) -> None:
         """The buffer has this memory from now on."""
         self.storage, self.shape = storage, storage.data.shape
-        self._positions: dict[Any, Array] = {}  # of the boxes that were asked for
-        self._boxes: dict[int, Place] = {}  # and those boxes, by the identity of their positions
-        self._remembered = 0
+        self._known: dict[Any, tuple[Place, Places]] = {}
         self.lanes = len(storage.data.shape) - len(storage.shape)
         self.order: Array | None = None  # the place of each element
         self.inverse: Array | None = None  # the element at each place
@@ -62,7 +61,7 @@ class Tracked:
                 self.order = np.asarray(storage.locate(tuple(grids))).reshape(-1)
                 self.inverse = np.full(int(self.order.max(initial=-1)) + 1, -1)
                 self.inverse[self.order] = np.arange(self.order.size)
-        self.size = prod(self.shape)
+        self.size, self._dtype = prod(self.shape), index_type(self.shape)
         data: Any = storage.data
         data = data.cells if isinstance(data, Regrouped) else data
         self.bounds = np.lib.array_utils.byte_bounds(data) if data.size else (0, 0)
@@ -82,83 +81,70 @@ class Tracked:
             return flat[: self.size] if self.order is None else flat[self.order]
         return np.asarray(storage.data).reshape(-1)
 
-    def taken(self, places: Array) -> Array:
-        """The values of the elements at row-major positions now."""
-        data = self.storage.data
+    def taken(self, places: Places) -> Array:
+        """The values of the elements now."""
+        storage = self.storage
+        if isinstance(storage, ArenaStorage):
+            at = places.positions if self.order is None else self.order[places.positions]
+            return np.asarray(storage._get(at))
+        data = storage.data
         if isinstance(data, np.ndarray):
-            box = self._boxes.get(id(places))
-            if box is not None:
-                return data[box].flatten()
+            if places.box is not None and data.shape == places.shape:
+                return data[places.box].flatten()
             if data.flags.c_contiguous:
-                return np.asarray(data.reshape(-1)[places])
-        if isinstance(self.storage, ArenaStorage):
-            return self.contents()[places]
-        return np.asarray(data[np.unravel_index(places, data.shape)])
+                return places.take(data)
+        return np.asarray(data[np.unravel_index(places.positions, data.shape)])
 
-    def replace(self, kept: Array, places: Array, new: Any) -> Array:
-        """Write `new` at row-major positions of `kept` (the shadow or the writers); what was there.
-
-        Positions that `flat` gave for a box are written as one.
-        """
-        box = self._boxes.get(id(places))
-        if box is None:
-            old = kept[places]
-            kept[places] = new
-            return old
-        inside = kept.reshape(self.storage.data.shape)[box]
-        old = inside.flatten()
-        inside[...] = new.reshape(inside.shape) if isinstance(new, np.ndarray) else new
+    def replace(self, kept: Array, places: Places, new: Any) -> Array:
+        """Write `new` there in `kept` (the shadow or the writers); what was there."""
+        old = places.take(kept)
+        places.put(kept, new)
         return old
 
-    def flat(self, place: Place) -> Array:
-        """The row-major positions of an index of the storage's data, one for each element."""
+    def find(self, place: Place) -> Places:
+        """The elements at an index of the storage's data."""
         if isinstance(self.storage, ArenaStorage):
             at = np.asarray(place[0]).reshape(-1)
             if self.inverse is None:
-                return at
+                return self.at(at)
             elements = self.inverse[at]
-            return np.asarray(elements[elements >= 0])
+            return self.at(elements[elements >= 0])
+        key = _key(place)
+        known = None if key is None else self._known.get(key)
+        if known is not None:
+            return known[1]
+        found = self._find(place)
+        if key is not None:
+            if len(self._known) >= _REMEMBERED:
+                self._known = {}
+            self._known[key] = place, found
+        return found
+
+    def _find(self, place: Place) -> Places:
         data = self.storage.data.shape
-        if not data:
-            return np.zeros(1, np.int32)
-        if any(isinstance(at, slice) for at in place):
-            return self._flat_box(place, data)
-        flat: Any = place[0]
-        for at, extent in zip(place[1:], data[1:], strict=True):
+        slices = [type(at) is slice for at in place]
+        if all(slices) and data == self.shape:
+            box = [slice(*at.indices(n)[:2]) for at, n in zip(place, data, strict=True)]
+            return Places(data, box=tuple(box))
+        if any(slices):
+            return self.at(np.arange(self.size).reshape(data)[place].reshape(-1))
+        flat: Any = 0
+        for at, extent in zip(place, data, strict=True):
             flat = flat * extent + at
-        return np.asarray(flat).reshape(-1)
+        return self.at(np.asarray(flat).reshape(-1))
 
-    def _flat_box(self, place: Place, data: tuple[int, ...]) -> Array:
-        """The same of an index with slices. Loops ask for the same boxes again and again."""
-        if not all(isinstance(at, slice) for at in place):
-            return np.arange(self.size).reshape(data)[place].reshape(-1)
-        key = tuple([(at.start, at.stop) for at in place])
-        known = self._positions.get(key)
-        if known is None:
-            flat = np.zeros((), np.int32 if self.size < 1 << 31 else np.int64)
-            for at, extent in zip(place, data, strict=True):
-                flat = flat[..., None] * extent + np.arange(extent, dtype=flat.dtype)[at]
-            known = flat.reshape(-1)
-            if self._remembered + known.size > _REMEMBERED:
-                self._positions, self._boxes, self._remembered = {}, {}, 0
-            self._positions[key], self._boxes[id(known)] = known, place
-            self._remembered += known.size
-        return known
+    def at(self, positions: Array) -> Places:
+        """The elements at row-major positions."""
+        return Places(self.shape, positions.astype(self._dtype, copy=False))
 
-    def is_rising(self, places: Array) -> bool:
-        """Whether each position is larger than the one before."""
-        if places.size < 2 or id(places) in self._boxes:
-            return True
-        return bool((places[1:] > places[:-1]).all())
-
-    def touch(self, places: Array) -> None:
+    def touch(self, places: Places) -> None:
         """Elements of a tensor are read or written."""
         if self.touched is None:
             self.touched = np.zeros(self.size, np.bool_)
-        self.replace(self.touched, places, True)
+        places.put(self.touched, True)
 
-    def changed(self, undefines: bool) -> Array:
-        """The positions whose contents differ from the last seen; with those that are undefined now
+    def changed(self, undefines: bool) -> Places:
+        """The elements whose contents differ from the last seen; with those that are undefined now
         and were not, if that may be.
         """
         differs = _bits(self.contents()) != _bits(self.shadow)
@@ -166,7 +152,7 @@ class Tracked:
             undefined = self.undefined()
             if undefined is not None:
                 differs |= undefined & (self.writers != UNDEFINED)
-        return np.flatnonzero(differs)
+        return self.at(np.flatnonzero(differs))
 
     def undefined(self) -> Array | None:
         """Which elements were never written, None where that is not known."""
@@ -198,6 +184,23 @@ class Tracked:
             origin = (*origin[:axis], first, *origin[axis + 1 :])
             shape = (*shape[:axis], extent, *shape[axis + 1 :])
         return origin, shape
+
+
+def _key(place: Place) -> Any:
+    """What an index is known by: loops ask for the same boxes and registers again and again. None
+    where it has arrays that may be changed.
+    """
+    parts: list[Any] = []
+    for at in place:
+        if type(at) is slice:
+            parts.append((at.start, at.stop))
+        elif isinstance(at, np.ndarray):
+            if at.flags.writeable:
+                return None
+            parts.append((id(at),))
+        else:
+            parts.append(int(at))
+    return tuple(parts)
 
 
 def _bits(values: Array) -> Array:

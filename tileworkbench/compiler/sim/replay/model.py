@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tileworkbench.compiler.diagnostics import Span
+from tileworkbench.compiler.sim.replay.places import Places
 
 Array = np.ndarray[Any, Any]
 
@@ -50,8 +51,8 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a step did to one buffer (its number): at `places`, row-major positions, `old` became
-    `new`, and the steps that wrote them last were `writers`.
+    """What a step did to one buffer (its number): at `places` `old` became `new`, and the steps
+    that wrote them last were `writers`.
 
     `site` is the statement that wrote, `threads` those of the block, one or for each place; -1
     where the block did as a whole. `defines` is false where the contents became undefined, and
@@ -59,7 +60,7 @@ class Change:
     """
 
     buffer: int
-    places: Array
+    places: Places
     old: Array
     new: Array
     writers: Array | int
@@ -93,7 +94,7 @@ class Step:
     threads: str
     loops: tuple[tuple[str, int | None], ...]
     changes: list[Change] = field(default_factory=list)
-    reads: list[tuple[int, Array]] = field(default_factory=list)
+    reads: list[tuple[int, Places]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ class Flight:
     """
 
     buffer: int
-    places: Array
+    places: Places
     site: int
     engine: str
     threads: str
@@ -183,7 +184,7 @@ class State:
             buffer = self._replay.buffers[change.buffer]
             if change.defines and self._numbers.get(buffer.name) == change.buffer:
                 mask = masks.setdefault(buffer.name, np.zeros(buffer.shape, np.bool_))
-                mask.reshape(-1)[change.places] = True
+                change.places.put(mask, True)
         return masks
 
     def writer(self, name: str, index: tuple[int, ...]) -> Writer | None:
@@ -283,14 +284,14 @@ class Replay:
         at, data, writers = self._held
         while at > step:
             for change in reversed(self.step(at).changes):
-                data[change.buffer][change.places] = change.old
-                writers[change.buffer][change.places] = change.writers
+                change.places.put(data[change.buffer], change.old)
+                change.places.put(writers[change.buffer], change.writers)
             at -= 1
         while at < step:
             at += 1
             for change in self.step(at).changes:
-                data[change.buffer][change.places] = change.new
-                writers[change.buffer][change.places] = at if change.defines else UNDEFINED
+                change.places.put(data[change.buffer], change.new)
+                change.places.put(writers[change.buffer], at if change.defines else UNDEFINED)
         self._held = at, data, writers
         return data, writers
 
@@ -309,9 +310,9 @@ class Replay:
             return None
         for change in reversed(self.step(step).changes):
             if change.buffer == buffer:
-                where = np.flatnonzero(change.places == place)
+                where = np.flatnonzero(change.places.positions == place)
                 if where.size:
-                    threads = np.broadcast_to(change.threads, change.places.shape)
+                    threads = np.broadcast_to(change.threads, change.places.size)
                     thread = int(threads[where[-1]])
                     return Writer(step, self.span(change.site), thread)
         return None
@@ -328,8 +329,8 @@ class Replay:
             for change in step.changes:
                 name = self.buffers[change.buffer].name
                 if change.defines:
-                    wrote[name] = wrote.get(name, 0) + len(change.places)
-            read = {self.buffers[number].name: len(places) for number, places in step.reads}
+                    wrote[name] = wrote.get(name, 0) + change.places.size
+            read = {self.buffers[number].name: places.size for number, places in step.reads}
             yield {
                 "step": step.number,
                 "block": list(step.block),

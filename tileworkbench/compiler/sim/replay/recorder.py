@@ -30,6 +30,7 @@ from tileworkbench.compiler.sim.replay.model import (
     Step,
     Waiting,
 )
+from tileworkbench.compiler.sim.replay.places import Places
 from tileworkbench.compiler.sim.report import Finding, LimitReached
 from tileworkbench.compiler.sim.threads.blocks import ranges_text
 
@@ -40,12 +41,14 @@ if TYPE_CHECKING:
     from tileworkbench.compiler.sim.memory import Storage
 
 Array = np.ndarray[Any, Any]
+Who = Array | int
 
 MEMORY_BYTES = 64 << 20
 MOST_READ = 1 << 16
 """Of one access whose places are kept; what a larger one reads is not marked."""
 _STEP_BYTES = 400
 _MERGED_BYTES = 8 << 20
+_MOST_THREADS = 256
 _MAKING = (st.Alloc, st.Alias, st.Pointer, simt.Peer)
 _BARRIERS = "shared.barrier"  # their phases are told by who waits at them
 _KINDS = {"Assign": "let", "DeviceAssert": "assert", "BarrierWait": "barrier wait"}
@@ -77,9 +80,9 @@ class StepRecorder(Observer):
         self._tracked: list[tuple[Tracked, Contents]] = []
         self._steps: deque[Step] = deque()
         self._open = False  # a statement is under way: the last step
-        self._told: dict[Tracked, list[tuple[Array, Any]]] = {}
-        self._landing: list[tuple[Tracked, Array, Operation, Any]] = []
-        self._reads: dict[Tracked, list[Array]] = {}
+        self._told: dict[Tracked, list[tuple[Places, Any]]] = {}
+        self._landing: list[tuple[Tracked, Places, Operation, Any]] = []
+        self._reads: dict[Tracked, list[Places]] = {}
         self._suspects: dict[Tracked, bool] = {}
         self._outer: dict[Tracked, None] = {}
         self._flights: dict[Operation, tuple[int, list[Flight]]] = {}
@@ -179,14 +182,14 @@ class StepRecorder(Observer):
         self, frame: Frame, storage: Storage, place: Place, threads: Any, registers: Any
     ) -> None:
         tracked = self._track(frame, storage)
-        places = tracked.flat(place)
+        places = tracked.find(place)
         if tracked.is_tensor:
             tracked.touch(places)
         self._told.setdefault(tracked, []).append((places, threads))
 
     def read(self, frame: Frame, storage: Storage, place: Place, threads: Any) -> None:
         tracked = self._track(frame, storage)
-        places = tracked.flat(place)
+        places = tracked.find(place)
         if tracked.is_tensor:
             tracked.touch(places)
         if self._open and places.size <= MOST_READ:
@@ -196,7 +199,7 @@ class StepRecorder(Observer):
         step, made = max(self.total - 1, 0), []
         for storage, place in operation.targets:
             tracked = self._track(frame, storage)
-            places = tracked.flat(place)
+            places = tracked.find(place)
             self._told.setdefault(tracked, []).append((places, operation.threads))
             made.append(
                 Flight(
@@ -228,9 +231,10 @@ class StepRecorder(Observer):
         mine = np.isin(operation.threads, threads)
         for (_, place), flight in zip(operation.targets, flights, strict=True):
             tracked = self._tracked[flight.buffer][0]
-            places = tracked.flat(place)
+            places = tracked.find(place)
             if places.size == mine.size:
-                self._landing.append((tracked, places[mine], operation, operation.threads[mine]))
+                places = tracked.at(places.positions[mine])
+                self._landing.append((tracked, places, operation, operation.threads[mine]))
             else:
                 self._landing.append((tracked, places, operation, -1))
 
@@ -263,7 +267,7 @@ class StepRecorder(Observer):
         step = self._steps[-1]
         for tracked, read in self._reads.items():
             places, _ = self._merged.of(tracked, [(each, -1) for each in read])
-            step.reads.append((tracked.number, self._keep(places)))
+            step.reads.append((tracked.number, self._keep_places(places)))
         told, suspects, landing = self._told, self._suspects, self._landing
         self._reads, self._told, self._suspects, self._landing = {}, {}, {}, []
         for tracked, places, operation, threads in landing:
@@ -284,20 +288,20 @@ class StepRecorder(Observer):
         while self._bytes > self._limit and len(self._steps) > 1:
             self._drop()
 
-    def _rest(self, step: Step, tracked: Tracked, places: Array) -> None:
+    def _rest(self, step: Step, tracked: Tracked, places: Places) -> None:
         """Changes that no access told of: of memory that was made, hidden, or is seen twice."""
-        undefined = tracked.undefined()
-        gone = np.zeros(places.shape, np.bool_) if undefined is None else undefined[places]
+        undefined, at = tracked.undefined(), places.positions
+        gone = np.zeros(at.shape, np.bool_) if undefined is None else undefined[at]
         if gone.any():
-            self._change(step, tracked, places[gone], step.site, -1, defines=False)
+            self._change(step, tracked, tracked.at(at[gone]), step.site, -1, defines=False)
         if not gone.all():
-            self._change(step, tracked, places[~gone], step.site, -1)
+            self._change(step, tracked, tracked.at(at[~gone]), step.site, -1)
 
     def _change(
         self,
         step: Step,
         tracked: Tracked,
-        places: Array,
+        places: Places,
         site: int,
         threads: Array | int,
         defines: bool = True,
@@ -311,7 +315,7 @@ class StepRecorder(Observer):
         step.changes.append(
             Change(
                 tracked.number,
-                self._keep(places if places.dtype == np.int32 else _narrow(places, tracked.size)),
+                self._keep_places(places),
                 self._count(old),
                 self._count(new),
                 self._keep_one(_one(writers)),
@@ -391,6 +395,14 @@ class StepRecorder(Observer):
         self._wanted += array.nbytes
         return array
 
+    def _keep_places(self, places: Places) -> Places:
+        """The same; boxes take no memory."""
+        if places.box is not None:
+            return places
+        positions = self._keep(places.positions)
+        same = positions is places.positions
+        return places if same else Places(places.shape, positions)
+
     def _keep_one(self, values: Array | int) -> Array | int:
         return values if isinstance(values, int) else self._keep(values)
 
@@ -400,10 +412,11 @@ class StepRecorder(Observer):
         self._bytes -= _STEP_BYTES
         for change in step.changes:
             self._bytes -= change.old.nbytes + change.new.nbytes
-            for array in (change.places, change.writers, change.threads):
-                self._release(array)
-        for _, places in step.reads:
-            self._release(places)
+            self._release(change.writers)
+            self._release(change.threads)
+        for places in (*(change.places for change in step.changes), *(at for _, at in step.reads)):
+            if places.box is None:
+                self._release(places.positions)
 
     def _release(self, array: Array | int) -> None:
         if isinstance(array, int):
@@ -508,20 +521,21 @@ class _Merged:
     """
 
     def __init__(self) -> None:
-        self._known: dict[Any, tuple[Array, Array | int]] = {}
+        self._known: dict[Any, tuple[Places, Who]] = {}
+        self._threads: dict[tuple[int, int], tuple[Array, Who]] = {}  # by identity
         self._bytes = 0
 
-    def of(self, tracked: Tracked, accesses: list[tuple[Array, Any]]) -> tuple[Array, Array | int]:
-        """The places as int32 where the buffer is not larger; the threads as int32, or one number
-        where all are the same.
-        """
-        if len(accesses) == 1:
+    def of(self, tracked: Tracked, accesses: list[tuple[Places, Any]]) -> tuple[Places, Who]:
+        """The places; the threads as int32, or one number where all are the same."""
+        if len(accesses) == 1 and accesses[0][0].is_rising:
             places, threads = accesses[0]
-            if type(threads) is int and places.dtype == np.int32 and tracked.is_rising(places):
-                return places, threads
+            return places, threads if type(threads) is int else self._spread(threads, places.size)
         key = tuple(
             [
-                (places.tobytes(), threads.tobytes() if type(threads) is np.ndarray else threads)
+                (
+                    places.positions.tobytes(),
+                    threads.tobytes() if type(threads) is np.ndarray else threads,
+                )
                 for places, threads in accesses
             ]
         )
@@ -534,14 +548,25 @@ class _Merged:
             self._known[key] = known
         return known
 
+    def _spread(self, threads: Array, size: int) -> Who:
+        key = id(threads), size
+        known = self._threads.get(key)
+        if known is None:
+            known = threads, _one(spread_threads(threads, size))
+            if not threads.flags.writeable:
+                if len(self._threads) >= _MOST_THREADS:
+                    self._threads = {}
+                self._threads[key] = known
+        return known[1]
 
-def _merge(tracked: Tracked, accesses: list[tuple[Array, Any]]) -> tuple[Array, Array | int]:
-    places = np.concatenate([each for each, _ in accesses])
+
+def _merge(tracked: Tracked, accesses: list[tuple[Places, Any]]) -> tuple[Places, Who]:
+    places = np.concatenate([each.positions for each, _ in accesses])
     threads = np.concatenate([spread_threads(who, each.size) for each, who in accesses])
-    if not tracked.is_rising(places):
+    if not (places[1:] > places[:-1]).all():
         places, last = np.unique(places[::-1], return_index=True)
         threads = threads[::-1][last]
-    return _narrow(places, tracked.size), _one(threads)
+    return tracked.at(places), _one(threads)
 
 
 def _one(values: Array) -> Array | int:
@@ -550,11 +575,6 @@ def _one(values: Array) -> Array | int:
         return int(values)
     first = values.flat[0] if values.size else 0
     return int(first) if (values == first).all() else values.astype(np.int32)
-
-
-def _narrow(places: Array, size: int) -> Array:
-    """Positions in a buffer of `size` elements, in no more bytes than that takes."""
-    return places.astype(np.int32 if size < 1 << 31 else np.int64)
 
 
 def _threads_text(frame: Any) -> str:

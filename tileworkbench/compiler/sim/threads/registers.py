@@ -130,7 +130,8 @@ class LaneStorage(Storage):
         self._tell_row(frame, first, count, False)
         if frame.registers_watched:
             place, lanes = self._row(first, count)
-            tell_read(frame, self, place, frame.active()[:, None], lanes)
+            active = True if frame.mask is True else frame.active()[:, None]
+            tell_read(frame, self, place, active, lanes)
         if self.written is not None and frame.options.uninitialised:
             known = self.written.reshape(len(self.data), -1)[:, first : first + count]
             if not known.all():
@@ -170,10 +171,14 @@ class LaneStorage(Storage):
 def _row(first: int, lanes: tuple[int, ...], shape: tuple[int, ...]) -> Index:
     """Loops read the same registers again and again."""
     columns = np.unravel_index(np.arange(first, first + lanes[1]), shape)
+    for column in columns:
+        column.flags.writeable = False
     return (np.broadcast_to(thread_column(lanes), lanes), *columns)
 
 
+@lru_cache(maxsize=256)
 def thread_column(lanes: tuple[int, ...]) -> Array:
-    """The threads' numbers, in a shape that broadcasts to `lanes`."""
-    rows = np.arange(lanes[0])
-    return rows.reshape(-1, *(1,) * (len(lanes) - 1))
+    """The threads' numbers, in a shape that broadcasts to `lanes`; not to be changed."""
+    rows = np.arange(lanes[0]).reshape(-1, *(1,) * (len(lanes) - 1))
+    rows.flags.writeable = False
+    return rows
