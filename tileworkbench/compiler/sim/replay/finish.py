@@ -158,6 +158,6 @@ def _is_other(made: Replay, at: int, finding: Finding, span: Span | None) -> boo
             return True
         local = [i - first for i, first in zip(finding.index, buffer.origin, strict=True)]
         inside = all(0 <= i < extent for i, extent in zip(local, buffer.shape, strict=True))
-        if inside and np.ravel_multi_index(local, buffer.shape) in places:
+        if inside and int(np.ravel_multi_index(local, buffer.shape)) in places:
             return True
     return False

@@ -113,12 +113,12 @@ class Tracked:
         known = None if key is None else self._known.get(key)
         if known is not None:
             return known[1]
-        found = self._find(place)
+        places = self._find(place)
         if key is not None:
             if len(self._known) >= _REMEMBERED:
                 self._known = {}
-            self._known[key] = place, found
-        return found
+            self._known[key] = place, places
+        return places
 
     def _find(self, place: Place) -> Places:
         data = self.storage.data.shape

@@ -68,7 +68,8 @@ class Places:
         if self.box is None:
             values.reshape(-1)[self._positions] = new
             return
-        inside = values.reshape(self.shape)[(*self.box, ...)]
+        whole: Any = (*self.box, ...)
+        inside = values.reshape(self.shape)[whole]
         inside[...] = new.reshape(inside.shape) if isinstance(new, np.ndarray) else new
 
     def cut(self, origin: tuple[int, ...], shape: tuple[int, ...]) -> Places:
