@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tileworkbench.compiler.device.host.threads import set_num_threads as set_num_threads
     from tileworkbench.compiler.diagnostics import CompileError as CompileError
     from tileworkbench.compiler.diagnostics import TileError as TileError
-    from tileworkbench.pytorch.backend import tile as tile
     from tileworkbench.pytorch.operators import torch_op as torch_op
+    from tileworkbench.pytorch.tiled import tile as tile
     from tileworkbench.tuning.autotune import autotune as autotune
     from tileworkbench.tuning.autotune import set_autotune_inputs as set_autotune_inputs
     from tileworkbench.tuning.sweep import sweep as sweep
@@ -40,7 +40,7 @@ _EXPORTS: dict[str, str] = {
     "Kernel": "tileworkbench.workbench.kernel",
     "compare": "tileworkbench.workbench.comparison",
     "playground": "tileworkbench.workbench.playgrounds",
-    "tile": "tileworkbench.pytorch.backend",
+    "tile": "tileworkbench.pytorch.tiled",
     "torch_op": "tileworkbench.pytorch.operators",
     **dict.fromkeys(("autotune", "set_autotune_inputs"), "tileworkbench.tuning.autotune"),
     "sweep": "tileworkbench.tuning.sweep",

@@ -125,7 +125,7 @@ RULES: Mapping[str, Rule] = {
     "viz.magics": Rule(
         (
             *(*_BELOW_VIEWS, "bench", "viz.model", "viz.widgets", "viz.display"),
-            *("api", "editing", "puzzles", "tuning", "workbench"),
+            *("api", "editing", "puzzles", "pytorch", "tuning", "workbench"),
         ),
         eager=("numpy", *_JUPYTER),
         lazy=("matplotlib", "torch"),
@@ -136,7 +136,7 @@ RULES: Mapping[str, Rule] = {
     "workbench.results": Rule((*_FOUNDATION, "compiler.analysis.atoms")),
     "tuning": Rule(("",), eager=("numpy",), lazy=("pandas", "torch")),
     "editing": Rule(("",), eager=("numpy",)),
-    "pytorch": Rule(("",), lazy=("torch",)),
+    "pytorch": Rule(("",), eager=("numpy",), lazy=("torch",)),
     "puzzles": Rule(("",), eager=("numpy",), lazy=("platformdirs",)),
     "compat": Rule(("",), lazy=("numpy", "pytest", "torch")),
     "labext": Rule(),

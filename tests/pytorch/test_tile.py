@@ -12,7 +12,9 @@ import torch.nn.functional as F
 
 import tileworkbench as tw
 from tileworkbench.pytorch import aten
-from tileworkbench.pytorch.backend import Report, Settings, plain_name, tile_backend
+from tileworkbench.pytorch.backend import Settings, plain_name, tile_backend
+from tileworkbench.pytorch.report import Operation, Report
+from tileworkbench.workbench.inputs import make_inputs
 
 EVERYTHING = Settings(least_work=1, least_elements=1)
 
@@ -368,8 +370,9 @@ def test_what_stays_in_torch_is_named_with_the_reason() -> None:
 
 def test_the_report_counts_what_is_the_same() -> None:
     reason = "no rule for it"
-    report = Report(in_torch=[("aten.sort.default", reason), ("aten.mm.default", "alone")])
-    report.in_torch.append(("aten.sort.default", reason))
+    sort, mm = ("aten.sort.default", 1, "x.sort()"), ("aten.mm.default", 2, "x @ x")
+    report = Report(operations=[Operation(*sort, reason=reason), Operation(*mm, reason="alone")])
+    report.operations.append(Operation(*sort, reason=reason))
     assert str(report) == (
         "0 of 3 operations run in 0 kernels\n3 run in torch:\n"
         "  aten.sort.default (2 times): no rule for it\n  aten.mm.default: alone"
@@ -417,3 +420,76 @@ def test_what_cannot_be_called() -> None:
     with pytest.raises(tw.ArgumentError) as caught:
         tw.tile(3)
     assert caught.value.message == "tw.tile takes a function or a module, not a 'int'"
+
+
+# --- what a function in kernels is held against
+
+
+def test_results_of_another_kind_are_refused() -> None:
+    tiled = tw.tile(lambda x: x * 2 + 1)
+    x = torch.ones(128, 128)
+    for wrong, message in [
+        (lambda x: (x, x), "there are 1 result, torch has 2"),
+        (
+            lambda x: (x * 2 + 1).double(),
+            "result 0 of '<lambda>' is float32 (128, 128), that of torch float64 (128, 128)",
+        ),
+        (lambda x: x * 2, "'<lambda>' in kernels disagrees with torch in 16384 of 16384 elements"),
+    ]:
+        tiled.fn = wrong
+        with pytest.raises(tw.TileError) as info:
+            tiled.check(x)
+        assert str(info.value).startswith(message)
+        assert tiled.agreement is None
+
+
+def test_a_difference_says_where_and_what_to_do() -> None:
+    def twice(x: Any) -> Any:
+        return x * 2 + 1
+
+    tiled = tw.tile(twice)
+    tiled.fn = lambda x: x * 2 + 1 + (x > 2)
+    x = torch.ones(128, 128)
+    x[5, 7] = 3
+    with pytest.raises(tw.TileError) as info:
+        tiled.check(x)
+    assert str(info.value) == (
+        "'twice' in kernels disagrees with torch in 1 of 16384 elements of result 0: first at "
+        "[5, 7], where it is 7 instead of 8; the relative tolerance is 0.0001\n"
+        "hint: twice['NAME'] is a kernel of it, with its source and a reference for a check"
+    )
+
+
+def test_a_kernel_before_the_first_call() -> None:
+    with pytest.raises(tw.TileError) as info:
+        tw.tile(torch.tanh)["tanh"]
+    assert str(info.value) == (
+        "'tanh' is no kernel of 'tanh'\nhint: there is none yet: call it first"
+    )
+
+
+def test_the_references_of_kernels_are_torch_itself() -> None:
+    def layer(x: Any, w: Any, b: Any) -> Any:
+        h = F.gelu(F.linear(x, w, b[:, 0]))
+        return torch.softmax(h.view(4, 32, 256) * b.mT, -1), h.sum(-1, keepdim=True) * h
+
+    torch.manual_seed(0)
+    args = torch.randn(128, 64), torch.randn(256, 64), torch.randn(256, 1)
+    report = Report()
+    compiled(layer, report)(*args)
+    for part in report.parts:
+        inputs = make_inputs(part.kernel.program)
+        assert part.kernel.check(part.reference, *inputs).ok
+    assert sum(len(part.operations) for part in report.parts) == 6
+
+
+def test_a_random_function_is_compared_with_the_same_numbers() -> None:
+    def noisy(x: Any) -> Any:
+        return F.dropout(torch.tanh(x) * 2, 0.5)
+
+    tiled = tw.tile(noisy)
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    assert str(tiled.check(torch.randn(128, 128))).startswith("agrees with torch in 1 result: ")
+    torch.manual_seed(3)
+    assert torch.equal(before, torch.get_rng_state())

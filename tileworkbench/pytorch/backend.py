@@ -9,60 +9,18 @@ from __future__ import annotations
 import functools
 import linecache
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tileworkbench.api import compile as compile_kernel
-from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.pytorch.groups import Group, plan
 from tileworkbench.pytorch.growing import LEAST_ELEMENTS, LEAST_WORK, find_groups, in_order
-from tileworkbench.pytorch.nodes import Node, constant_of, is_part, label_of, name_of
+from tileworkbench.pytorch.nodes import Node, constant_of, is_part, label_of, line_of, name_of
+from tileworkbench.pytorch.references import reference_of
+from tileworkbench.pytorch.report import Operation, Part, Report
 from tileworkbench.pytorch.writing import Written, written
 from tileworkbench.workbench.kernel import Kernel
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One kernel of a compiled graph: its text, the operations that it does, the kernel itself."""
-
-    name: str
-    source: str
-    operations: tuple[str, ...]
-    kernel: Kernel
-
-    def __repr__(self) -> str:
-        return f"{self.name}: {', '.join(self.operations)}"
-
-
-@dataclass(slots=True)
-class Report:
-    """What became of the operations of a function: kernels, and what torch runs itself, with the
-    reason of each.
-    """
-
-    parts: list[Part] = field(default_factory=list)
-    in_torch: list[tuple[str, str]] = field(default_factory=list)
-
-    @property
-    def source(self) -> str:
-        """The kernels as text that runs by itself."""
-        head = "import tileworkbench.language as T\n"
-        return "\n\n".join([head, *(part.source for part in self.parts)])
-
-    def __str__(self) -> str:
-        inside = sum(len(part.operations) for part in self.parts)
-        total = inside + len(self.in_torch)
-        kernels = f"{len(self.parts)} kernel{'s' * (len(self.parts) != 1)}"
-        text = [f"{inside} of {total} operations run in {kernels}"]
-        text += [f"  {part!r}" for part in self.parts]
-        if self.in_torch:
-            text.append(f"{len(self.in_torch)} run in torch:")
-            for (name, reason), count in Counter(self.in_torch).items():
-                times = f" ({count} times)" if count > 1 else ""
-                text.append(f"  {name}{times}: {reason}")
-        return "\n".join(text)
 
 
 class Call:
@@ -72,7 +30,7 @@ class Call:
         self.kernel = kernel
         self.__name__ = what.name
         self._arguments = [(each.shape, each.transposed) for each in what.arguments]
-        self._shapes = [shape for _, shape in what.results]
+        self._shapes = [each.shape for each in what.results]
 
     def __call__(self, *tensors: Any) -> Any:
         args = [
@@ -94,9 +52,15 @@ class Settings:
     least_elements: int = LEAST_ELEMENTS
 
 
-def compile_graph(module: Any, names: Sequence[str], report: Report, settings: Settings) -> Any:
+def compile_graph(
+    module: Any,
+    names: Sequence[str],
+    report: Report,
+    settings: Settings,
+    in_backward: bool = False,
+) -> Any:
     """The graph with groups of operations as kernels, which are added to `report`. `names` are
-    those of its inputs.
+    those of its inputs; `in_backward` says that it computes gradients.
     """
     import torch.fx
 
@@ -105,16 +69,21 @@ def compile_graph(module: Any, names: Sequence[str], report: Report, settings: S
     called = _names(nodes, names)
     graph = torch.fx.Graph()
     made: dict[Node, Any] = {}
+    kernels: dict[Node, str] = {}
     for each in in_order(nodes, groups):
         if isinstance(each, Group):
-            _add_kernel(graph, made, each, called, report, settings)
+            name = _add_kernel(graph, made, each, called, report, settings)
+            kernels.update(dict.fromkeys(each.members, name))
         else:
             made[each] = graph.node_copy(each, lambda node: made[node])
-    report.in_torch += [
-        (name_of(node), reason)
-        for node, reason in reasons.items()
-        if node.users and not is_part(node) and not _is_free(node)
-    ]
+    for node in nodes:
+        if _is_work(node) and (node in kernels or node.users):
+            _, line, text = line_of(node) or ("", 0, "")
+            kernel = kernels.get(node, "")
+            reason = "" if kernel else reasons[node]
+            report.operations.append(
+                Operation(name_of(node), line, text, kernel, reason, in_backward)
+            )
     graph.eliminate_dead_code()
     graph.lint()
     compiled = torch.fx.GraphModule(module, graph)
@@ -128,18 +97,22 @@ def _add_kernel(
     names: Mapping[Node, str],
     report: Report,
     settings: Settings,
-) -> None:
+) -> str:
+    """Add the kernel of a group to the graph and to `report`; its name."""
     import operator
 
     what = written(group, plan(group), names, {part.name for part in report.parts})
     kernel = compile_kernel(_function(what), target=settings.target)
-    operations = tuple(label_of(n) for n in group.members if not is_part(n) and not _is_free(n))
-    report.parts.append(Part(what.name, what.text, operations, kernel))
+    operations = tuple(label_of(node) for node in group.members if _is_work(node))
+    reference = reference_of(group, what)
+    report.parts.append(Part(what.name, what.text, operations, kernel, reference))
     args = tuple(made[each.node] for each in what.arguments)
     call = graph.call_function(Call(kernel, what), args)
-    for place, (node, _) in enumerate(what.results):
-        several = len(what.results) > 1
-        made[node] = graph.call_function(operator.getitem, (call, place)) if several else call
+    several = len(what.results) > 1
+    for place, each in enumerate(what.results):
+        part = graph.call_function(operator.getitem, (call, place)) if several else call
+        made[each.node] = part
+    return what.name
 
 
 _count = 0
@@ -158,12 +131,16 @@ def _function(what: Written) -> Any:
     return space[what.name]
 
 
-def _is_free(node: Node) -> bool:
-    """Whether an operation only says how memory is read, or is a constant."""
+def _is_work(node: Node) -> bool:
+    """Whether a node computes something: it does not only say how memory is read, and is no
+    constant and no part of a result.
+    """
     from tileworkbench.pytorch import aten
 
     free = (*aten.VIEWS, *aten.TRANSPOSITIONS, *aten.SLICES, aten.EXPANSION)
-    return name_of(node) in free or constant_of(node) is not None
+    if node.op != "call_function" or is_part(node):
+        return False
+    return name_of(node) not in free and constant_of(node) is None
 
 
 def _names(nodes: Sequence[Node], names: Sequence[str]) -> dict[Node, str]:
@@ -201,70 +178,15 @@ def tile_backend(
         _settle(value)
     names = [plain_name(str(n.target)) for n in module.graph.nodes if n.op == "placeholder"]
 
-    def compile_part(graph: Any, _: Any) -> Any:
-        return make_boxed_func(compile_graph(graph, names, collected, settings or Settings()))
+    def compile_part(graph: Any, _: Any, in_backward: bool = False) -> Any:
+        used = settings or Settings()
+        return make_boxed_func(compile_graph(graph, names, collected, used, in_backward))
 
+    backward = functools.partial(compile_part, in_backward=True)
     # No decompositions: a softmax that stays in torch stays one operation.
-    backend = aot_autograd(fw_compiler=compile_part, bw_compiler=compile_part, decompositions={})
+    backend = aot_autograd(fw_compiler=compile_part, bw_compiler=backward, decompositions={})
     compiled: Callable[..., Any] = backend(module, inputs)
     return compiled
-
-
-class Tiled:
-    """A function of torch operations that runs in kernels: see `tile`."""
-
-    def __init__(self, fn: Callable[..., Any], target: str | None) -> None:
-        import torch
-
-        functools.update_wrapper(self, fn, updated=())
-        self.fn = fn
-        self.report = Report()
-        backend = functools.partial(
-            tile_backend, report=self.report, settings=Settings(target=target)
-        )
-        self._compiled = torch.compile(fn, backend=backend, dynamic=False)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._compiled(*args, **kwargs)
-
-    @property
-    def kernels(self) -> dict[str, Kernel]:
-        """The kernels that were compiled until now, by name."""
-        return {part.name: part.kernel for part in self.report.parts}
-
-    @property
-    def source(self) -> str:
-        """The kernels as T programs, text that runs by itself."""
-        return self.report.source
-
-    def __repr__(self) -> str:
-        name = getattr(self.fn, "__name__", type(self.fn).__name__)
-        return f"<tw.tile {name}: {self.report}>"
-
-
-def tile(fn: Callable[..., Any] | None = None, *examples: Any, target: str | None = None) -> Any:
-    """A function of torch operations, or a module, whose groups of operations run as kernels.
-
-    `tw.tile(fn, *examples)` calls it once with the examples, which compiles it; as a decorator,
-    `@tw.tile`, it is compiled by its first call. Other shapes and dtypes are compiled when they
-    come. Element-wise operations, reductions and normalisations over the last dimensions, and
-    products with what follows them become kernels; everything else runs in torch. Gradients flow as
-    in torch, and their graphs are compiled too. `target` is as for `tw.compile`, and runs on the
-    CPU: "cpu", "sim:..." or "ptx:...".
-
-    The result is called like `fn`. Its `report` says which operations run in which kernel and
-    which in torch, and why; `kernels` are the kernels by name, `source` the T programs as text.
-
-    Raises `ArgumentError` for what cannot be called.
-    """
-    if fn is None:
-        return functools.partial(tile, target=target)
-    if not callable(fn):
-        raise ArgumentError(f"tw.tile takes a function or a module, not a '{type(fn).__name__}'")
-    tiled = Tiled(fn, target)
-    if examples:
-        tiled(*examples)
-    return tiled
 
 
 def _settle(value: Any) -> None:

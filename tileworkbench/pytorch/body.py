@@ -112,6 +112,11 @@ class Output:
     term: Term
     is_full: bool
 
+    def shape(self, form: Form) -> tuple[int, ...]:
+        """Its extents as the kernel returns it."""
+        rows = united(form.rows)
+        return (*rows, form.columns) if self.is_full else rows
+
 
 class Body:
     """The values of a kernel, in the order in which they are made; `Rows` of the table."""

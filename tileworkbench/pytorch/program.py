@@ -18,7 +18,6 @@ from tileworkbench.pytorch.body import (
     Parameter,
     Product,
     find_uses,
-    united,
 )
 from tileworkbench.pytorch.dtypes import compute_dtype, name_of
 from tileworkbench.pytorch.terms import Term, text_of
@@ -74,9 +73,8 @@ class _Writer:
             yield f"    {parameter.name}: {_tensor(parameter.shape(form), parameter.dtype)},"
         yield "):"
         for output in self.outputs:
-            count = united(form.rows)
-            shape = (*count, form.columns) if output.is_full else count
-            yield f"    {output.name} = T.empty({_shape(shape)}, T.{name_of(output.dtype)})"
+            shape = _shape(output.shape(form))
+            yield f"    {output.name} = T.empty({shape}, T.{name_of(output.dtype)})"
         yield from _indented(self._kernel(), 1)
         yield f"    return {', '.join(output.name for output in self.outputs)}"
 

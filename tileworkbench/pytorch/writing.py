@@ -40,13 +40,22 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
+class Result:
+    """What the kernel returns: a node's tensor, in torch's shape and in the kernel's own."""
+
+    node: Node
+    shape: tuple[int, ...]
+    stored: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Written:
     """A kernel's text with its name, and what goes in and comes out in order."""
 
     name: str
     text: str
     arguments: tuple[Argument, ...]
-    results: tuple[tuple[Node, tuple[int, ...]], ...]  # with the shapes that torch gives them
+    results: tuple[Result, ...]
 
 
 def written(
@@ -82,7 +91,10 @@ def written(
         name, _comments(group, plan.form), plan.form, list(inputs.values()), body, outputs, product
     )
     loaded = [Argument(node, each.shape(plan.form)) for node, each in inputs.items()]
-    results = tuple((node, shape_of(node)) for node in group.outputs())
+    results = tuple(
+        Result(node, shape_of(node), output.shape(plan.form))
+        for node, output in zip(group.outputs(), outputs, strict=True)
+    )
     return Written(name, text, (*matrices, *loaded), results)
 
 

@@ -11,6 +11,7 @@ from tileworkbench.viz.model.bench import bench_html, bench_line
 from tileworkbench.viz.model.bundle import Bundle, in_notebook, make_bundle, wants_widgets
 from tileworkbench.viz.model.card import card_html
 from tileworkbench.viz.model.compared import comparison_html
+from tileworkbench.viz.model.function import FunctionView, function_html
 from tileworkbench.viz.model.layout import layout_html, layout_line
 from tileworkbench.viz.model.layout_steps import layout_steps
 from tileworkbench.viz.model.passes_static import stopped_html, stopped_text
@@ -90,6 +91,15 @@ def comparison_mimebundle(views: Sequence[KernelView], names: Sequence[str], tex
 
         return ComparisonWidget(views, names, text)._repr_mimebundle_()
     return make_bundle(text, comparison_html(views, names), None)
+
+
+def function_mimebundle(view: FunctionView, text: str) -> Bundle:
+    """An output of a function of torch operations: its operations and kernels, tables, a line."""
+    if wants_widgets():
+        from tileworkbench.viz.widgets.function import FunctionWidget
+
+        return FunctionWidget(view, text)._repr_mimebundle_()
+    return make_bundle(text, function_html(view), None)
 
 
 def stopped_mimebundle(record: CompileRecord) -> Bundle:

@@ -149,9 +149,9 @@ def cell_parser() -> argparse.ArgumentParser:
     add("--fast-math", action="store_true", help=faster)
     without = "optional passes to switch off; the Passes view has a box for each"
     add("--disable", metavar="PASS,PASS", help=without)
-    add("--rtol", type=_tolerance, metavar="X", help="relative tolerance of --check")
-    add("--atol", type=_tolerance, metavar="X", help="absolute tolerance of --check")
-    add("--bench", nargs="?", type=_rounds, const=0, metavar="N", help="measure it (N rounds)")
+    add("--rtol", type=tolerance, metavar="X", help="relative tolerance of --check")
+    add("--atol", type=tolerance, metavar="X", help="absolute tolerance of --check")
+    add("--bench", nargs="?", type=rounds, const=0, metavar="N", help="measure it (N rounds)")
     add("-a", "--annotate", action="store_true", help="shade each line of the cell by its cost")
     add("--roofline", action="store_true", help="measure it and show it under the machine's roofs")
     add("--baseline", metavar="K", help="compare with this kernel, or 'prev': the cell's last one")
@@ -167,7 +167,8 @@ def cell_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _tolerance(text: str) -> float:
+def tolerance(text: str) -> float:
+    """A number of 0 or more, for argparse."""
     try:
         value = float(text)
     except ValueError:
@@ -177,7 +178,8 @@ def _tolerance(text: str) -> float:
     return value
 
 
-def _rounds(text: str) -> int:
+def rounds(text: str) -> int:
+    """A number of 1 or more, for argparse."""
     if not text.isascii() or not text.isdigit() or not int(text):
         raise argparse.ArgumentTypeError(
             f"'{text}' is not a number of rounds (the kernel's name goes before the flags)"
@@ -362,6 +364,7 @@ def complete(text: str, names: Names) -> tuple[str, list[str]]:
             return _complete_after(words, names)
         known = _puzzles() if words[0] == "puzzle" else names.kernels()
         return last, _starting(last, known if len(words) == 2 else [])
+    of_torch = words[0] == "torch" and len(words) > 1
     flag, equals, value = last.partition("=")
     if equals and flag.startswith("--"):
         before, last = flag, value
@@ -380,6 +383,8 @@ def complete(text: str, names: Names) -> tuple[str, list[str]]:
         return last, _starting(last, names.passes())
     if before in ("-o", "--output", "--save", "--rtol", "--atol", "--bench"):
         return last, []
+    if of_torch:
+        return last, _starting(last, _torch_flags())
     kernels = names.kernels() if len(words) == 1 and not last.startswith("-") else ()
     return last, _starting(last, [*kernels, *flags()])
 
@@ -424,6 +429,12 @@ def _chapters() -> list[str]:
     return [name for each in CHAPTERS for name in (each.name[3:], *each.views)]
 
 
+def _torch_flags() -> list[str]:
+    from tileworkbench.viz.magics.forms import form_parser  # which is built on this module
+
+    return flags_of(form_parser("torch"))
+
+
 def _puzzles() -> list[str]:
     from tileworkbench.puzzles.task import all_tasks  # only then: it reads files
 
@@ -447,7 +458,12 @@ def _complete_after(words: list[str], names: Names) -> tuple[str, list[str]]:
 
 def flags() -> list[str]:
     """Every flag of `%%tile`."""
-    actions: list[Any] = cell_parser()._actions
+    return flags_of(cell_parser())
+
+
+def flags_of(parser: argparse.ArgumentParser) -> list[str]:
+    """Every flag that a parser takes."""
+    actions: list[Any] = parser._actions
     return sorted(flag for action in actions for flag in action.option_strings)
 
 

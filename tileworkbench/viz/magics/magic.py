@@ -19,7 +19,7 @@ from IPython.core.magic import (
     output_can_be_silenced,
 )
 
-from tileworkbench.viz.magics.forms import form_help, form_of, parse_edit, parse_puzzle
+from tileworkbench.viz.magics.forms import form_help, form_of, parse_edit, parse_puzzle, parse_torch
 from tileworkbench.viz.magics.grammar import (
     LineError,
     cell_help,
@@ -63,6 +63,15 @@ class TileMagics(Magics):
 
             give_names(self.shell, self._package)
             return run_puzzle(self.shell, line, cell, number)
+        if form_of(line) == "torch":
+            of_torch = _parsed(parse_torch, line)
+            if of_torch is None:
+                print(form_help("torch"), end="")
+                return None
+            from tileworkbench.viz.magics.torch_cells import run_torch
+
+            give_names(self.shell, self._package)
+            return run_torch(self.shell, line, cell, of_torch)
         if form_of(line) is not None:
             edit = _parsed(parse_edit, line)
             if edit.help:

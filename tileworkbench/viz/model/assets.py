@@ -16,7 +16,10 @@ _WHOLE = re.compile(r'^import \* as (\w+) from "\./(\w+)\.js";$', re.MULTILINE)
 _SOME = re.compile(r'^import \{([^}]*)\} from "\./(\w+)\.js";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export ((?:async function|function|class|const) (\w+))", re.MULTILINE)
 
-OWN = ("card", "passes", "stopped", "layouts", "roofline", "bench", "playground", "comparison")
+OWN = (
+    *("card", "passes", "stopped", "layouts", "roofline", "bench", "playground", "comparison"),
+    "function",
+)
 """Modules whose `render` is a widget's own; the others are opened by `view.js`."""
 
 

@@ -1,0 +1,38 @@
+"""The operations of a kernel in torch, on the kernel's own inputs: what the kernel is checked
+against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tileworkbench.pytorch.groups import Group
+from tileworkbench.pytorch.nodes import Node, shape_of
+from tileworkbench.pytorch.writing import Written
+
+
+def reference_of(group: Group, what: Written) -> Callable[..., Any]:
+    """A function of tensors in the kernel's shapes, which returns such tensors."""
+
+    def reference(*tensors: Any) -> Any:
+        values: dict[Node, Any] = {}
+        for each, tensor in zip(what.arguments, tensors, strict=True):
+            plain = tensor.mT if each.transposed else tensor
+            values[each.node] = plain.reshape(shape_of(each.node))
+        for node in group.members:
+            _value(node, values)
+        made = [values[each.node].reshape(each.stored) for each in what.results]
+        return made[0] if len(made) == 1 else tuple(made)
+
+    reference.__name__ = f"torch:{what.name}"
+    return reference
+
+
+def _value(node: Node, values: dict[Node, Any]) -> Any:
+    """The tensor of a node. What a kernel reads broadcast, and constants, are made on the way."""
+    import torch.fx
+
+    if node not in values:
+        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda each: _value(each, values))
+        values[node] = node.target(*args, **kwargs)
+    return values[node]
