@@ -10,7 +10,12 @@ import pytest
 import tileworkbench as tw
 import tileworkbench.language as T
 from tests.api import wrong_kernels, wrong_synchronisation
-from tileworkbench.compiler.diagnostics import ArgumentError, RunError, SimulatorLimitError
+from tileworkbench.compiler.diagnostics import (
+    ArgumentError,
+    RunError,
+    SimulatorLimitError,
+    UnsupportedError,
+)
 from tileworkbench.compiler.sim.replay import recorder as recorders
 from tileworkbench.viz.magics import extension
 from tileworkbench.workbench.kernel import Kernel
@@ -31,6 +36,68 @@ def source_line(kernel: Any, line: int) -> str:
     """A line of the kernel's file."""
     with open(kernel.record.source_file) as file:
         return file.read().splitlines()[line - 1].strip()
+
+
+@tw.jit
+def barriers_in_both_arms(A: T.Tensor((64,), "float32")):
+    B = T.empty((64,), "float32")
+    with T.Kernel(1, threads=64):
+        tile = T.alloc_shared((64,), "float32")
+        tx = T.get_thread_binding()
+        tile[tx] = A[tx]
+        if tx % 2 == 0:
+            T.sync_threads()  # BUG
+        else:
+            T.sync_threads()
+        B[tx] = tile[63 - tx]
+    return B
+
+
+@tw.jit
+def exchange_in_one_arm(A: T.Tensor((64,), "float32")):
+    B = T.empty((64,), "float32")
+    with T.Kernel(1, threads=64):
+        tx = T.get_thread_binding()
+        x = T.alloc_local((1,), "float32")
+        x[0] = A[tx]
+        if tx % 2 == 0:
+            x[0] = T.shfl_xor(x[0], 1)  # BUG
+        B[tx] = x[0]
+    return B
+
+
+@pytest.mark.parametrize(
+    ("wrong", "target", "step", "message", "hint"),
+    [
+        (barriers_in_both_arms, "cpu", 2,
+         "'barrier 0' in block (0), thread 0: only some threads of a warp reach this barrier",
+         "move the barrier out of the branch, so that whole warps reach it"),
+        (exchange_in_one_arm, "cpu", 2,
+         "'shfl_xor' is executed by 16 of the 32 threads of warp 0 that must take part in block (0)",
+         "let all threads of the warp take part, or exchange within the active ones only"),
+        (exchange_in_one_arm, "sim:sm_80", 2,
+         "'shfl_xor' is executed by 16 of the 32 threads of warp 0 that must take part in block (0)",
+         "let all threads of the warp take part, or exchange within the active ones only"),
+    ],
+)  # fmt: skip
+def test_divergence_without_a_deadlock_is_found_at_its_step(
+    wrong: Any, target: str, step: int, message: str, hint: str
+) -> None:
+    kernel = wrong.with_target(target).compile()
+    with pytest.raises(RunError) as error:
+        kernel.check(lambda a: a, np.ones(64, np.float32))
+    assert error.value.message == message and error.value.hint == hint
+    replay = error.value.kernel.replay()
+    found = replay.moments[0]
+    assert (found.kind, found.message, found.hint) == ("divergent", message, hint)
+    assert found.step == step and "^^^" in found.text
+    assert source_line(kernel, found.span.line).endswith("# BUG")
+    assert replay.step(step).threads == "threads 0, 2, 4, ..., 62"
+
+
+def test_lowering_refuses_barriers_that_part_of_a_warp_reaches() -> None:
+    with pytest.raises(UnsupportedError, match="only some threads of a warp reach this barrier"):
+        barriers_in_both_arms.with_target("sim:sm_80").compile()
 
 
 @pytest.mark.parametrize("target", ["cpu", "sim:sm_80"])

@@ -9,6 +9,7 @@ import pytest
 
 import tileworkbench as tw
 import tileworkbench.language as T
+from tests.sim.threads import threads
 from tileworkbench.compiler.sim.frame import SimOptions
 from tileworkbench.compiler.sim.observers import Observer
 from tileworkbench.compiler.sim.replay.model import UNDEFINED, Replay
@@ -302,3 +303,33 @@ def test_places_in_a_part_of_their_buffer(given: str) -> None:
     places = box if given == "box" else Places((4, 5), box.positions)
     inside = places.cut((1, 1), (3, 4))
     assert inside.shape == (3, 4) and inside.positions.tolist() == [1, 2, 5, 6]
+
+
+def test_a_misaligned_vector_is_found_at_its_step() -> None:
+    tensors = "A: (64,) float32; B: (64,) float32"
+    body = """
+S = T.alloc_shared((64,), "float32", offset=0)
+S[tx] = A[tx]
+T.sync_threads()
+if tx < 15:
+    S[T.Ramp(tx * 4 + 2, 1, 4)] = A[T.Ramp(tx * 4, 1, 4)]
+T.sync_threads()
+B[tx] = S[tx]
+"""
+    recorder = StepRecorder()
+    given = {"A": np.ones(64, np.float32), "B": np.zeros(64, np.float32)}
+    simulate(threads(tensors, body, 64), given, options=SimOptions(observers=(recorder,)))
+    replay = recorder.replay("kernel", "SIMT")
+    (found,) = replay.moments
+    assert (found.kind, found.buffer, found.thread) == ("misaligned", "S", 0)
+    assert found.message == (
+        "'S[2]' in block (0), thread 0: the address of this access is not a multiple of its size"
+    )
+    assert found.hint == (
+        "begin the vector at a multiple of its length, or access the elements one by one"
+    )
+    step = replay.step(found.step)
+    assert (step.kind, step.threads) == ("store", "threads 0-14")
+    assert found.span is not None and found.span.line == 4 == replay.line(step.site)
+    written = replay.at(found.step).dirty["S"]
+    assert np.flatnonzero(written).tolist() == list(range(2, 62))

@@ -243,6 +243,10 @@ class RaceError(RunError):
     """Two unordered accesses to one element, at least one of them a write."""
 
 
+class DivergenceError(RunError):
+    """Only some threads of a warp execute what it executes as a whole."""
+
+
 class DeadlockError(RunError):
     """Every thread waits."""
 

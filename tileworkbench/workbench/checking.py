@@ -109,7 +109,8 @@ def check_kernel(
     except RunError as error:
         error.kernel = kernel
         if kernel._trouble is None:
-            trouble_in(kernel, args, ())
+            # Shapes that differ are no block's fault; a deadlock may be that of any.
+            trouble_in(kernel, args, (0,) if isinstance(error, CheckError) else ())
         looked = (Note(f"the simulator found nothing wrong: {simulated}"),) if simulated else ()
         error.notes = (*kernel.warnings, *error.notes, *looked)
         raise

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tileworkbench.compiler.analysis.evaluate import exact_size
 from tileworkbench.compiler.diagnostics import (
     ArgumentError,
     Interrupted,
@@ -19,7 +18,7 @@ from tileworkbench.compiler.diagnostics import (
 )
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import statements, variables
+from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.stmt import Kernel as Launch
 from tileworkbench.compiler.layout import Fragment
 
@@ -91,7 +90,8 @@ class ReplayFacts:
         `most_statements`: the replay's `notes` say so. What the simulator finds wrong does not
         raise: it is in `moments`, also where it ends the run, as an interrupt does.
 
-        Raises `ArgumentError` for a block that the grid does not have, and
+        Raises `ArgumentError` for a block that the grid does not have, in the run where it comes
+        from data, and
         `SimulatorLimitError` where the tensors that it writes are too large to be recorded.
         """
         made = record(self, args, block, stage, memory_bytes, seconds, most_statements)
@@ -144,7 +144,10 @@ def record(
         if not recorder.total:
             raise
         recorder.stopped(error)
-    return recorder.replay(kernel.name, stage, call.grid, notes, _owners(kernel))
+    made = recorder.replay(kernel.name, stage, call.grid, notes, _owners(kernel))
+    if not (made.blocks or notes or call.grid or block is None):
+        raise ArgumentError(f"'{kernel.name}' has no block {block} in this call")
+    return made
 
 
 class _Call:
@@ -188,17 +191,11 @@ class _Call:
     @cached_property
     def grid(self) -> tuple[int, ...]:
         """Of the first launch; empty where it comes from data."""
+        from tileworkbench.compiler.sim.arguments import known_grid
+
         every = statements(self.kernel.program.body)
         launch = next((stmt for stmt in every if isinstance(stmt, Launch)), None)
-        if launch is None:
-            return ()
-        names = {var.name for extent in launch.grid for var in variables(extent)}
-        if not names <= self.symbols.keys():
-            return ()
-        try:
-            return tuple(exact_size(extent, self.symbols) for extent in launch.grid)
-        except (KeyError, TypeError, ValueError):
-            return ()
+        return () if launch is None else known_grid(launch, self.symbols) or ()
 
     def numbers(self, block: Blocks) -> tuple[int, ...] | None:
         """The numbers of the blocks to run, None for all."""

@@ -143,6 +143,16 @@ def check_grids(program: Program, known: Mapping[str, int]) -> None:
                 _size(f"an extent of the grid of '{program.name}'", extent, known)
 
 
+def known_grid(launch: Kernel, known: Mapping[str, int]) -> tuple[int, ...] | None:
+    """The blocks of a launch along each axis with these symbols and scalars; None where they come
+    from elsewhere, as from data.
+    """
+    from_data = any(has_loads(extent) for extent in launch.grid)
+    if from_data or any(var.name not in known for each in launch.grid for var in variables(each)):
+        return None
+    return tuple(_size("an extent of the grid", extent, known) for extent in launch.grid)
+
+
 def _size(what: str, extent: Expr, known: Mapping[str, int]) -> int:
     try:
         return exact_size(extent, known)

@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from tileworkbench.compiler.analysis.evaluate import exact_size
 from tileworkbench.compiler.diagnostics import ArgumentError, Interrupted, TileError
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import statements, variables
+from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.simt import GridBarrier
 from tileworkbench.compiler.ir.stmt import Kernel
-from tileworkbench.compiler.sim.arguments import solve_symbols
+from tileworkbench.compiler.sim.arguments import known_grid, solve_symbols
 from tileworkbench.compiler.sim.frame import SimOptions
 from tileworkbench.compiler.sim.numerics.result import Numerics
 from tileworkbench.compiler.sim.numerics.watching import Comparing, Recording
@@ -59,6 +58,8 @@ def compare(
     else:
         why = _run(program, arguments, symbols, made, numbers, seconds)
         stopped = why or made.why or exact.full or (stopped and f"in float64 {stopped}")
+        if not made.seen and not stopped:
+            raise ArgumentError(f"'{program.name}' has no block {block} in this call")
     return Numerics(
         program.name, block, tuple(made.steps), tuple(made.origins.found), inputs, stopped
     )
@@ -104,7 +105,7 @@ def _chosen(
     """
     launches = [stmt for stmt in statements(program.body) if isinstance(stmt, Kernel)]
     axes = len(launches[0].grid) if launches else 0
-    grids = [_grid(launch, symbols) for launch in launches]
+    grids = [known_grid(launch, symbols) for launch in launches]
     if block is None:
         block = (0,) * axes
     grid = grids[0] if grids else None
@@ -115,12 +116,6 @@ def _chosen(
     if len(launches) != 1 or grid is None or waits:
         return block, None
     return block, (sum(at * prod(grid[:axis]) for axis, at in enumerate(block)),)
-
-
-def _grid(launch: Kernel, symbols: Mapping[str, int]) -> tuple[int, ...] | None:
-    """The extents of a launch; None where they are only known in the run."""
-    known = all(var.name in symbols for extent in launch.grid for var in variables(extent))
-    return tuple(exact_size(extent, symbols) for extent in launch.grid) if known else None
 
 
 def _fits(block: Block, grid: tuple[int, ...]) -> bool:

@@ -111,6 +111,11 @@ class Comparing(BlockWatcher):
         if storage.dtype.is_float and self.watches(frame) and _has_elements(storage):
             self._reads.append(Access(storage, place, np.array(storage.data[place])))
 
+    @property
+    def seen(self) -> bool:
+        """Whether the block has run at all."""
+        return self._number >= 0
+
     def ended(self, frame: Frame, stmt: Stmt) -> None:
         if not self.watches(frame):
             return

@@ -114,7 +114,12 @@ def _moment(made: Replay, step: int, what: Finding | RunError | Stmt) -> Moment:
     return Moment("breakpoint", "T.breakpoint()", "", "T.breakpoint()", step, span)
 
 
-_KINDS = {"DeadlockError": "deadlock", "OutOfBoundsError": "out of bounds", "RaceError": "race"}
+_KINDS = {
+    "DeadlockError": "deadlock",
+    "DivergenceError": "divergent",
+    "OutOfBoundsError": "out of bounds",
+    "RaceError": "race",
+}
 
 
 def _of_finding(made: Replay, step: int, finding: Finding) -> Moment:

@@ -129,7 +129,11 @@ def _ended(strand: Strand) -> bool:
 
 
 def ranges_text(threads: Array) -> str:
-    """`thread 3`, or `threads 0-31, 64`."""
+    """`thread 3`, `threads 0-31, 64` or `threads 0, 2, 4, ..., 62`."""
+    steps = np.diff(threads)
+    if len(threads) > 4 and steps[0] > 1 and (steps == steps[0]).all():
+        first, second, third = threads[:3]
+        return f"threads {first}, {second}, {third}, ..., {threads[-1]}"
     breaks = np.flatnonzero(np.diff(threads) != 1) + 1
     parts = [
         str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in np.split(threads, breaks)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tileworkbench.compiler.diagnostics import RunError
+from tileworkbench.compiler.diagnostics import DivergenceError
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.sim.arithmetic import binary_function
@@ -91,7 +91,7 @@ def _require_named(frame: ThreadFrame, kind: str, named: Array, active: Array) -
     count = int((named & active)[warp].sum())
     block = f" in block ({', '.join(map(str, frame.block))})"
     raise located(
-        RunError,
+        DivergenceError,
         f"'{kind}' is executed by {count} of the {int(named[warp].sum())} threads of warp {warp} "
         f"that must take part{block}",
         frame.recorder.program.span(frame.site),

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tileworkbench.compiler.diagnostics import RunError, VerifyError
+from tileworkbench.compiler.diagnostics import DivergenceError, RunError, VerifyError
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir.expr import Address
 from tileworkbench.compiler.ir.types import DType
@@ -48,9 +48,8 @@ def require_warps(frame: ThreadFrame, what: str) -> None:
     else:
         detail = f"in a block of {len(active)} threads, whose last warp is not whole"
     where = f" in block ({', '.join(map(str, frame.block))})"
-    raise located(
-        RunError, f"'{what}' is executed {detail}{where}", frame.recorder.program.span(frame.site)
-    )
+    span = frame.recorder.program.span(frame.site)
+    raise located(DivergenceError, f"'{what}' is executed {detail}{where}", span)
 
 
 def uniform_index(frame: ThreadFrame, storage: LaneStorage, index: tuple[Any, ...]) -> int:
