@@ -73,10 +73,12 @@ def exchange_in_one_arm(A: T.Tensor((64,), "float32")):
          "'barrier 0' in block (0), thread 0: only some threads of a warp reach this barrier",
          "move the barrier out of the branch, so that whole warps reach it"),
         (exchange_in_one_arm, "cpu", 2,
-         "'shfl_xor' is executed by 16 of the 32 threads of warp 0 that must take part in block (0)",
+         "'shfl_xor' is executed by 16 of the 32 threads of warp 0 that must take part in block "
+         "(0)",
          "let all threads of the warp take part, or exchange within the active ones only"),
         (exchange_in_one_arm, "sim:sm_80", 2,
-         "'shfl_xor' is executed by 16 of the 32 threads of warp 0 that must take part in block (0)",
+         "'shfl_xor' is executed by 16 of the 32 threads of warp 0 that must take part in block "
+         "(0)",
          "let all threads of the warp take part, or exchange within the active ones only"),
     ],
 )  # fmt: skip
