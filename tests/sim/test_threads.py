@@ -173,8 +173,8 @@ def test_an_exchange_in_divergent_code_is_an_error() -> None:
             "B: (64,) int32", "if tx < 40:\n    y = T.shfl_xor(tx, 1)\n    B[tx] = y", 64, B=zeros()
         )
     assert caught.value.render() == (
-        "DivergenceError: 'shfl_xor' is executed by 8 of the 32 threads of warp 1 that must take part "
-        "in block (0)\n"
+        "DivergenceError: 'shfl_xor' is executed by 8 of the 32 threads of warp 1 that must take "
+        "part in block (0)\n"
         "  --> k.py, line 1\n"
         "hint: let all threads of the warp take part, or exchange within the active ones only"
     )
