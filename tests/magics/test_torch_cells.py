@@ -51,7 +51,7 @@ def test_a_kernel_opens_as_a_cell_with_its_check(ready: Notebook) -> None:
     assert cell.startswith('%%tile mm_gelu --check layer["mm_gelu"].reference\n# mm, gelu\n')
     done = ready.run(cell)
     assert done.error is None and done.value._check.ok
-    wrong = ready.run(cell.replace("gelu_out[row, column] = 0.5", "gelu_out[row, column] = 0.4"))
+    wrong = ready.run(cell.replace("h_out[row, column] = 0.5", "h_out[row, column] = 0.4"))
     assert "disagrees with the reference" in str(wrong.error)
 
 

@@ -302,7 +302,7 @@ def mul_add_softmax(
     scores: T.Tensor((128, 64), T.float32),
     mask: T.Tensor((32, 64), T.float32),
 ):
-    softmax_out = T.empty((128, 64), T.float32)
+    out = T.empty((128, 64), T.float32)
     with T.Kernel(T.ceildiv(128, 32), threads=128) as by:
         add = T.alloc_fragment((32, 64), T.float32)
         row_max = T.alloc_fragment((32,), T.float32)
@@ -317,8 +317,8 @@ def mul_add_softmax(
         T.reduce_sum(weights, row_sum, dim=1)
         for i, j in T.Parallel(32, 64):
             row = by * 32 + i
-            softmax_out[row, j] = weights[i, j] / row_sum[i]
-    return softmax_out
+            out[row, j] = weights[i, j] / row_sum[i]
+    return out
 """
 
 
@@ -493,3 +493,19 @@ def test_a_random_function_is_compared_with_the_same_numbers() -> None:
     assert str(tiled.check(torch.randn(128, 128))).startswith("agrees with torch in 1 result: ")
     torch.manual_seed(3)
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_values_have_the_names_of_the_users_code() -> None:
+    def layer(x: Any, scale: Any) -> Any:
+        spread = x.abs().amax(-1, keepdim=True)
+        scaled = x / spread * scale
+        return torch.softmax(scaled, -1), scaled
+
+    report = Report()
+    compiled(layer, report)(torch.randn(128, 64), torch.rand(64))
+    assert [line.strip() for line in report.source.splitlines() if "T.empty" in line] == [
+        "scaled_out = T.empty((128, 64), T.float32)",
+        "out = T.empty((128, 64), T.float32)",
+    ]
+    assert "spread = T.alloc_fragment" not in report.source  # used in its own loop alone
+    assert "scaled[i, j] = x[row, j] / row_max[i] * scale[j]" in report.source

@@ -71,6 +71,10 @@ def united(rows: tuple[int, ...]) -> tuple[int, ...]:
     return (count,) if rows else ()
 
 
+Loop = tuple[int, str]
+"""A loop of a kernel: its stage, and whether it is over rows or over all elements."""
+
+
 @dataclass(eq=False, slots=True)
 class Definition:
     """A named value. `reduce` is "sum", "max" or "min" where it is that of `term` over each row."""
@@ -80,14 +84,14 @@ class Definition:
     kind: str
     stage: int
     reduce: str = ""
-    used_in: set[int] = field(default_factory=set)
+    used_in: set[Loop] = field(default_factory=set)
     uses: int = 0
     is_inline: bool = False  # it is written where it is used
 
     @property
     def is_kept(self) -> bool:
         """Whether it is in a fragment: others than its own loop use it."""
-        return bool(self.reduce) or self.kind == "row" or self.used_in - {self.stage} != set()
+        return bool(self.reduce) or self.used_in - {(self.stage, self.kind)} != set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,24 +186,25 @@ class Body:
 
 
 def find_uses(body: Body, outputs: Sequence[Output]) -> list[Definition]:
-    """The definitions that outputs follow from, with the stages that use each."""
+    """The definitions that outputs follow from, with the loops that use each."""
     used: list[Definition] = []
 
-    def visit(term: Term, stage: int) -> None:
+    def visit(term: Term, loop: Loop) -> None:
         if term.op == "value":
             (definition,) = term.args
-            definition.used_in.add(stage)
+            definition.used_in.add(loop)
             definition.uses += 1
             return
         for each in term.args:
             if isinstance(each, Term):
-                visit(each, stage)
+                visit(each, loop)
 
     for output in outputs:
-        visit(output.term, output.term.stage)
+        visit(output.term, (output.term.stage, "full" if output.is_full else "row"))
     for definition in reversed(body.definitions):
         if definition.used_in:
             used.append(definition)
             # A reduction reads the fragment of its operand behind the loop that writes it.
-            visit(definition.term, _BEHIND if definition.reduce else definition.stage)
+            stage = _BEHIND if definition.reduce else definition.stage
+            visit(definition.term, (stage, definition.kind))
     return used[::-1]

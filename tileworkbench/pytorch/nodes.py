@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from tileworkbench.pytorch import aten
@@ -61,6 +62,25 @@ def label_of(node: Node) -> str:
     """The operation in short: "gelu" of aten.gelu.default."""
     parts = name_of(node).split(".")
     return parts[1].lstrip("_") if len(parts) > 1 else parts[0]
+
+
+def assigned_names(nodes: Iterable[Node]) -> dict[Node, str]:
+    """What the user's code calls results: ``mean = ...`` names the last operation of its line. The
+    last one of ``return ...`` is "return", which no variable is called.
+    """
+    last: dict[tuple[str, int, str], Node] = {}
+    for node in nodes:
+        line = line_of(node)
+        if line is not None:
+            last[line] = node
+    made = {}
+    for (_, _, text), node in last.items():
+        assignment = re.match(r"([^\W\d]\w*)\s*=(?!=)", text)
+        if assignment:
+            made[node] = assignment[1]
+        elif text.startswith("return "):
+            made[node] = "return"
+    return made
 
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')

@@ -11,6 +11,7 @@ from tileworkbench.pytorch import aten
 from tileworkbench.pytorch.body import Body, Form, Output, Parameter, Product
 from tileworkbench.pytorch.nodes import (
     Node,
+    assigned_names,
     constant_of,
     is_part,
     label_of,
@@ -71,12 +72,13 @@ def written(
         node: Parameter(body.name(names.get(node, node.name)), value_of(node).dtype, *pattern)
         for node, pattern in plan.patterns.items()
     }
-    values = _Values(group, body, inputs)
+    called = assigned_names(group.members)
+    values = _Values(group, body, inputs, called)
     for node in group.members:
         values.add(node)
     outputs = [
         Output(
-            body.name(f"{node.name}_out"),
+            body.name(_output_name(node, called)),
             value_of(node).dtype,
             values.of[node],
             is_full=value_of(node).numel() == prod(group.domain),
@@ -135,8 +137,14 @@ def _base_name(node: Node, names: Mapping[Node, str]) -> str:
 class _Values:
     """The terms of a group's values."""
 
-    def __init__(self, group: Group, body: Body, inputs: Mapping[Node, Parameter]) -> None:
-        self.group, self.body, self.inputs = group, body, inputs
+    def __init__(
+        self,
+        group: Group,
+        body: Body,
+        inputs: Mapping[Node, Parameter],
+        called: Mapping[Node, str],
+    ) -> None:
+        self.group, self.body, self.inputs, self.called = group, body, inputs, called
         self.of: dict[Node, Any] = {}
 
     def add(self, node: Node) -> None:
@@ -167,7 +175,8 @@ class _Values:
             self._keep(node, made)
 
     def _keep(self, node: Node, term: Term) -> None:
-        self.of[node] = self.body.keep(str(node.name), term)
+        called = self.called.get(node, "return")
+        self.of[node] = self.body.keep(str(node.name) if called == "return" else called, term)
 
     def _of_product(self, node: Node) -> Term:
         added = aten.PRODUCTS[name_of(node)][2]
@@ -192,6 +201,11 @@ class _Values:
         if source not in self.inputs:
             raise NoRuleError("a value that is broadcast inside of the kernel")
         return self.body.load(self.inputs[source])
+
+
+def _output_name(node: Node, called: Mapping[Node, str]) -> str:
+    name = called.get(node, str(node.name))
+    return "out" if name == "return" else f"{name}_out"
 
 
 def _accumulator(dtype: Any) -> Any:
@@ -228,5 +242,5 @@ def _comments(group: Group, form: Form) -> Sequence[str]:
         shape = f"A block has {columns} elements, each read and written once."
     else:
         shape = f"A block has {rows} x {columns} elements, each read and written once."
-    code = [f"line {line}: {text}" for _, line, text in list(lines)[:4]]
+    code = [f"line {line}: {text}" for _, line, text in list(lines)[:4] if text]
     return [", ".join(labels), *code, shape]

@@ -159,6 +159,11 @@ CHAPTERS = (
         "Puzzles",
         "Eighteen kernels to complete, from adding two vectors to flash attention.",
     ),
+    Chapter(
+        "24_from_torch_to_threads",
+        "From torch code to threads",
+        "One function on three levels: plain torch, tiles, single threads.",
+    ),
 )
 
 
