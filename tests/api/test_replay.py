@@ -402,3 +402,75 @@ def test_the_rows_of_the_last_replay_are_plain_data() -> None:
         "reads": {"A": 32},
         "writes": {"tile": 32},
     }
+
+
+@tw.jit(target="sim:sm_90a")
+def with_producer(A: T.Tensor((128, 64), "float16"), B: T.Tensor((64, 64), "float16")):
+    C = T.empty((128, 64), "float32")
+    with T.Kernel(1, threads=256):
+        a = T.alloc_shared((128, 32), "float16")
+        b = T.alloc_shared((32, 64), "float16")
+        c = T.alloc_fragment((128, 64), "float32")
+        T.clear(c)
+        for k in T.Pipelined(2, num_stages=2):
+            T.copy(A[0, k * 32], a)
+            T.copy(B[k * 32, 0], b)
+            T.gemm(a, b, c)
+        T.copy(c, C)
+    return C
+
+
+def test_steps_flights_and_waits_name_roles() -> None:
+    replay = with_producer.compile().replay(stage="lowered")
+    by_kind = {step.kind: step.threads for step in replay.steps}
+    assert by_kind["tensorload"] == "producer (thread 256)"
+    assert by_kind["wgmma"] == "consumers 0 and 1 (threads 0-255)"
+    assert by_kind["barrierinit"] == "consumer 0 (thread 0)"
+    assert by_kind["barrier"] == "threads 0-383"
+    assert {flight.engine: flight.threads for flight in replay.flights} == {
+        "tma": "producer (thread 256)",
+        "wgmma": "consumers 0 and 1 (threads 0-255)",
+    }
+
+
+def test_who_waits_for_bytes_only_waits_until_they_land() -> None:
+    replay = with_producer.compile().replay(stage="lowered")
+    waits = [wait for wait in replay.waits if "bytes" in wait.what]
+    assert [(wait.threads, wait.what) for wait in waits] == [
+        ("consumers 0 and 1 (threads 0-255)",
+         f"for parity 0 of 'filled[{at}]', which lacks 12288 bytes")
+        for at in range(2)
+    ]  # fmt: skip
+    for wait in waits:
+        kinds = [replay.step(at).kind for at in range(wait.began, wait.ended + 1)]
+        assert kinds == ["barrier wait", "land", "go on"]
+        assert any(flight.began < wait.began < flight.ended for flight in replay.flights)
+
+
+@tw.jit(target="sim:sm_90a")
+def with_written_roles(A: T.Tensor((128,), "float32")):
+    B = T.empty((128,), "float32")
+    with T.Kernel(1, threads=256):
+        tile = T.alloc_shared((128,), "float32")
+        full = T.alloc_barrier(128)
+        tx = T.get_thread_binding()
+        with T.ws(0):
+            T.barrier_wait(full, 0)
+            B[tx] = tile[127 - tx]
+        with T.ws(1):
+            tile[tx - 128] = A[tx - 128]
+            T.barrier_arrive(full)
+    return B
+
+
+@pytest.mark.parametrize("stage", ["tile", "lowered"])
+def test_roles_that_the_kernel_writes_have_the_same_names(stage: str) -> None:
+    replay = with_written_roles.compile().replay(np.ones(128, np.float32), stage=stage)
+    stores = [step for step in replay.steps if step.kind == "store"]
+    assert [step.threads for step in stores] == [
+        "producer (threads 128-255)",
+        "consumer 0 (threads 0-127)",
+    ]
+    (wait,) = replay.waits
+    assert wait.threads == "consumer 0 (threads 0-127)"
+    assert wait.what == "for parity 0 of 'full[0]', which lacks 128 of 128 arrivals"

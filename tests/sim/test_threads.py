@@ -393,7 +393,7 @@ def test_bytes_that_never_come_are_waited_for() -> None:
     T.barrier_wait(T.address_of(bars[0]), 0)
     """
     for stage in ("simt", "tile"):
-        with pytest.raises(DeadlockError, match="lacks 0 of 32 arrivals, 64 bytes"):
+        with pytest.raises(DeadlockError, match="lacks 64 bytes"):
             report("B: (1,) int32", body, stage=stage, B=zeros(1))
 
 

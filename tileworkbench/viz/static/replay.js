@@ -267,7 +267,7 @@ function player({ model, body, root, data, message }) {
         `${each.line ? `, line ${each.line}` : ""}${each.threads ? `, by ${each.threads}` : ""}` +
         (each.ended < 0 ? "; they never land" : `; they land in step ${each.ended}`))),
       ...waits.map((/** @type {Fields} */ each) => tw.div("tw-replay-event", tw.chip("waits", each.ended < 0 ? "tw-bad" : ""),
-        ` ${each.threads} ${/threads|,/.test(each.threads) ? "wait" : "waits"} ${each.what}` +
+        ` ${each.threads} ${/^(threads|consumers)/.test(each.threads) ? "wait" : "waits"} ${each.what}` +
         `${each.line ? `, line ${each.line}` : ""}${each.ended < 0 ? ", for ever" : ""}`)));
   }
 

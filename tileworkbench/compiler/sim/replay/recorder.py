@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,8 +30,8 @@ from tileworkbench.compiler.sim.replay.model import (
     Waiting,
 )
 from tileworkbench.compiler.sim.replay.places import Places
+from tileworkbench.compiler.sim.replay.roles import Roles
 from tileworkbench.compiler.sim.report import Finding, LimitReached
-from tileworkbench.compiler.sim.threads.blocks import ranges_text
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.ir.program import Program
@@ -63,10 +62,10 @@ class StepRecorder(Observer):
     """
 
     __slots__ = (
-        "_blocks", "_bytes", "_flights", "_kept", "_keys", "_landing", "_limit", "_loops",
-        "_merged", "_moments", "_notes", "_open", "_outer", "_pool", "_reads", "_seen", "_shapes",
-        "_shared", "_slots", "_steps", "_suspects", "_targets", "_texts", "_told", "_tracked",
-        "_waits", "_wanted", "_written", "program", "total",
+        "_all", "_blocks", "_bytes", "_flights", "_kept", "_keys", "_landing", "_limit", "_loops",
+        "_merged", "_moments", "_notes", "_open", "_outer", "_pool", "_reads", "_roles", "_seen",
+        "_shapes", "_shared", "_slots", "_steps", "_suspects", "_targets", "_texts", "_told",
+        "_tracked", "_waits", "_wanted", "_written", "program", "total",
     )  # fmt: skip
 
     def __init__(
@@ -105,6 +104,8 @@ class StepRecorder(Observer):
         self._loops: dict[int, tuple[Var, ...]] = {}
         self._targets: dict[int, tuple[Buffer, ...]] = {}  # what each statement writes
         _find_loops(program.body, (), self._loops)
+        self._roles = Roles(program)
+        self._all: dict[int, Array] = {}  # the threads of a block, by their number
 
     def began(self, frame: Frame, stmt: st.Stmt) -> None:
         if frame.parallel is None:
@@ -119,7 +120,7 @@ class StepRecorder(Observer):
             kind = type(stmt).__name__
             text = print_stmt(stmt).split("\n")[0]
             known = self._texts[id(stmt)] = (stmt, _KINDS.get(kind, kind.lower()), text)
-        who, loops = _threads_text(frame), self._values(frame, stmt)
+        who, loops = self._who(frame), self._values(frame, stmt)
         self._begin(frame.block, known[1], known[2], stmt.site, who, loops)
         self._open = True
         if isinstance(stmt, st.Breakpoint):
@@ -173,6 +174,19 @@ class StepRecorder(Observer):
             values.append((var.name, None if one is None else int(one)))
         return tuple(values)
 
+    def _who(self, frame: Any) -> str:
+        """The threads that execute a statement, empty where that is the block as a whole."""
+        if frame.lanes != (frame.threads,) or frame.parallel is not None or not frame.block_number:
+            return ""
+        active = getattr(frame, "active_threads", None)
+        if active is None:
+            return ""
+        if frame.mask is True:
+            threads = self._all.setdefault(frame.threads, np.arange(frame.threads))
+        else:
+            threads = active()
+        return self._roles.text(threads) if threads.size else ""
+
     # Accesses
 
     def bound(self, storage: Storage) -> None:
@@ -207,7 +221,7 @@ class StepRecorder(Observer):
                     places,
                     operation.site,
                     operation.engine,
-                    ranges_text(np.unique(operation.threads)),
+                    self._roles.text(np.unique(operation.threads)),
                     operation.block,
                     step,
                 )
@@ -219,7 +233,7 @@ class StepRecorder(Observer):
     def landed(self, operation: Operation, threads: Any) -> None:
         if not self._open and not (self._landing and self._steps[-1].kind == "land"):
             self._settle()  # somebody waits for it at a barrier, or the block ends
-            who = ranges_text(np.unique(operation.threads))
+            who = self._roles.text(np.unique(operation.threads))
             text = "what was started before lands"
             self._begin(operation.block, "land", text, operation.site, who)
         left, flights = self._flights.get(operation, (0, []))
@@ -239,7 +253,7 @@ class StepRecorder(Observer):
                 self._landing.append((tracked, places, operation, -1))
 
     def waits(self, frame: Frame, what: str) -> None:
-        wait = Waiting(_threads_text(frame), what, frame.site, frame.block, self.total - 1)
+        wait = Waiting(self._who(frame), what, frame.site, frame.block, self.total - 1)
         self._waits.append((frame, wait))
 
     def passed(self, frame: Frame) -> None:
@@ -249,7 +263,7 @@ class StepRecorder(Observer):
             if waiting is frame and wait.ended < 0:
                 self._waits[at] = (None, replace(wait, ended=self.total))
                 site = wait.site
-        self._begin(frame.block, "go on", "the threads go on", site, _threads_text(frame))
+        self._begin(frame.block, "go on", "the threads go on", site, self._who(frame))
 
     def failed(self, finding: Finding) -> None:
         self._moments.append((max(self.total - 1, 0), finding))
@@ -575,30 +589,6 @@ def _one(values: Array) -> Array | int:
         return int(values)
     first = values.flat[0] if values.size else 0
     return int(first) if (values == first).all() else values.astype(np.int32)
-
-
-def _threads_text(frame: Any) -> str:
-    """The threads that execute a statement, empty where that is the block as a whole."""
-    if frame.lanes != (frame.threads,) or frame.parallel is not None or not frame.block_number:
-        return ""
-    active = getattr(frame, "active_threads", None)
-    if active is None:
-        return ""
-    if frame.mask is True:
-        return _first_threads(frame.threads)
-    threads = active()
-    return _named_threads(threads.tobytes(), threads.dtype.str) if threads.size else ""
-
-
-@lru_cache(maxsize=16)
-def _first_threads(count: int) -> str:
-    return ranges_text(np.arange(count))
-
-
-@lru_cache(maxsize=256)
-def _named_threads(threads: bytes, dtype: str) -> str:
-    """The same few groups of threads execute most statements."""
-    return ranges_text(np.frombuffer(threads, dtype))
 
 
 def mebibytes(bytes_: int) -> str:

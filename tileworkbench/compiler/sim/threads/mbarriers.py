@@ -253,6 +253,13 @@ class MbarrierWait:
             storage.made[at].is_complete(parity, self.flights) for storage, at, parity in self.waits
         )
 
+    @property
+    def for_bytes(self) -> bool:
+        """Whether all threads have arrived, and bytes of copies are still under way."""
+        phases = [(storage.made[at], parity) for storage, at, parity in self.waits]
+        left = [barrier for barrier, parity in phases if barrier.phase & 1 == parity]
+        return bool(left) and all(each.pending <= 0 and each.bytes_ for each in left)
+
     def finish(self, frame: ThreadFrame) -> None:
         for storage, at, _ in self.waits:
             times = storage.made[at].complete_times
@@ -263,11 +270,10 @@ class MbarrierWait:
         for storage, at, parity in self.waits:
             barrier = storage.made[at]
             if barrier.phase & 1 == parity:
-                rest = f", {barrier.bytes_} bytes" if barrier.bytes_ else ""
-                return (
-                    f"for parity {parity} of '{storage.name}[{at}]', which lacks {barrier.pending} "
-                    f"of {barrier.count} arrivals{rest}"
-                )
+                lacks = [f"{barrier.pending} of {barrier.count} arrivals"] * (barrier.pending > 0)
+                lacks += [f"{barrier.bytes_} bytes"] * bool(barrier.bytes_)
+                name = f"'{storage.name}[{at}]'"
+                return f"for parity {parity} of {name}, which lacks {', '.join(lacks)}"
         return "for an mbarrier"
 
 

@@ -21,6 +21,7 @@ from tileworkbench.compiler.sim.expressions import Evaluate
 from tileworkbench.compiler.sim.report import located
 from tileworkbench.compiler.sim.threads.barriers import Arrive, Wait
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame
+from tileworkbench.compiler.sim.threads.mbarriers import MbarrierWait
 from tileworkbench.compiler.sim.values import Mask, mask_and, mask_or, mask_without
 
 Array = np.ndarray[Any, Any]
@@ -187,7 +188,16 @@ class Blocking(Code):
         wait = self.arrive(frame)
         if wait is None:
             return
-        if wait.ready():
+        if frame.observers and isinstance(wait, MbarrierWait) and wait.for_bytes:
+            for observer in frame.observers:
+                observer.waits(frame, wait.describe())
+            if wait.ready():  # which lands what brings them
+                finish(wait, frame)
+                for observer in frame.observers:
+                    observer.passed(frame)
+            else:
+                strand.waiting = wait
+        elif wait.ready():
             finish(wait, frame)
         else:
             strand.waiting = wait
