@@ -31,8 +31,8 @@ class Roles:
     def __init__(self, program: Program) -> None:
         launches = [list(_filled_and_taken(each)) for each in statements(program.body)
                     if isinstance(each, Kernel)]  # fmt: skip
-        found = [each for each in launches if each]
-        roles = found[0] if len(found) == 1 else []
+        some = [each for each in launches if each]
+        roles = some[0] if len(some) == 1 else []
         producers, consumers = set(), set()
         for group, fills, takes in roles:
             others = [each for each in roles if each[0] != group]
