@@ -78,6 +78,7 @@ def test_unknown_owners_are_not_named() -> None:
         ([2, 4], [1, 2], "each is 2 times what is expected"),
         ([3, 4], [1, 2], "each is 2 too large"),
         ([1, 2], [2, 3], "each is 1 too small"),
+        ([0.999, 2.004, 500], [1, 2, 501], ""),
         ([1, 2], [np.nan, 3], "the reference is NaN in 1 of them"),
         ([1, 5], [2, 3], ""),
         ([np.nan], [1], "it is NaN"),
