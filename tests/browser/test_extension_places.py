@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 LOAD = "%load_ext tileworkbench"
+CONFLICT = """%%tile turn -t sim:sm_80
+def turn(A: T.Tensor((32, 32), "float32"), B: T.Tensor((32, 32), "float32")):
+    with T.Kernel(1, threads=32) as bx:
+        tile = T.alloc_shared((32, 32), "float32")
+        T.annotate_layout({tile: T.Layout((32, 32), lambda i, j: i * 32 + j)})
+        T.copy(A, tile)
+        for i, j in T.Parallel(32, 32):
+            B[i, j] = tile[j, i]"""
 
 
 @pytest.fixture
@@ -177,7 +185,7 @@ def test_a_puzzle_is_put_below_the_active_cell(
 def test_panels_are_readable(
     theme: str, lab: LabServer, open_notebook: Callable[..., NotebookPage]
 ) -> None:
-    write(lab.root / "panels.ipynb", LINE, LOAD, KERNEL)
+    write(lab.root / "panels.ipynb", LINE, LOAD, KERNEL, CONFLICT)
     notebook = open_notebook("panels.ipynb")
     notebook.page.evaluate(AUDIT)
     notebook.run_cell(1)
@@ -190,7 +198,10 @@ def test_panels_are_readable(
     notebook.execute("tileworkbench:inspector")
     notebook.page.locator(".tw-inspector .tw-card").wait_for()
     wrong += faults(notebook.page.locator(".tw-inspector"), "contrast", "names")
-    for badge in notebook.cell(2).locator(".tw-badge").all():
+    notebook.run_cell(3)
+    lost = notebook.cell(3).locator(".tw-badge-lost")
+    expect(lost).to_contain_text("⚠ 256 wf")
+    for badge in [*notebook.cell(2).locator(".tw-badge").all(), lost]:
         wrong += faults(badge, "contrast", "names")
     use_theme(notebook.page, THEMES[0])
     assert wrong == []
