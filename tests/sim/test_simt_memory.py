@@ -14,7 +14,7 @@ from tests.sim.threads import report, run, threads
 from tileworkbench.compiler.diagnostics import OutOfBoundsError
 from tileworkbench.compiler.layout import Layout
 from tileworkbench.compiler.sim import FindingKind, SimOptions, simulate
-from tileworkbench.compiler.sim.threads.counters import sectors, wavefronts
+from tileworkbench.compiler.sim.threads.counters import Service, sectors, wavefronts
 
 Array = np.ndarray[Any, Any]
 A = np.arange(64, dtype=np.float32)
@@ -297,18 +297,24 @@ PATTERNS = [
 ]
 
 
+def service(width: int, group: int) -> Service:
+    """Lanes in their order, `group` of them at once."""
+    phases = tuple(tuple(range(at, at + group)) for at in range(0, 32, group))
+    return Service(phases, width, 32)
+
+
 @pytest.mark.parametrize(
     ("addresses", "width", "group", "used", "ideal"),
     [pattern[1:] for pattern in PATTERNS],
     ids=[pattern[0] for pattern in PATTERNS],
 )
 def test_wavefronts(addresses: Array, width: int, group: int, used: int, ideal: int) -> None:
-    assert wavefronts(addresses, ALL, width, group) == (used, ideal)
+    assert wavefronts(addresses, ALL, service(width, group)) == (used, ideal)
 
 
 def test_threads_that_are_not_active_cost_nothing() -> None:
-    assert wavefronts(LANES * 128, LANES < 2, 4, 32) == (2, 1)
-    assert wavefronts(LANES * 128, LANES < 0, 4, 32) == (0, 0)
+    assert wavefronts(LANES * 128, LANES < 2, service(4, 32)) == (2, 1)
+    assert wavefronts(LANES * 128, LANES < 0, service(4, 32)) == (0, 0)
     assert sectors(LANES * 4, LANES < 8, 4, 32) == (1, 1)
 
 

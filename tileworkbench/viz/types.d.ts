@@ -100,14 +100,22 @@ interface AccessRequest {
 }
 
 interface Access {
-  kind: string;
+  kind?: string;
   width: number;
+  memory?: Memory;
   requests: AccessRequest[];
   [more: string]: any;
 }
 
 interface Window {
   _JUPYTERLAB?: Record<string, unknown>;
+}
+
+/** How a machine serves the lanes of a warp; of viz/model/banks.py. */
+interface Memory {
+  banks: number;
+  warp: number;
+  orders: Record<string, number[]>;
 }
 
 /** A buffer of a block in shared memory, with the lines that use it; of viz/model/smem.py. */

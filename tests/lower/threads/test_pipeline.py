@@ -13,7 +13,7 @@ import pytest
 from tests.lower.threads.planned import program
 from tests.lower.threads.warps import array_dtype
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.passes.pipeline import cuda_pipeline
+from tileworkbench.compiler.passes.pipeline import gpu_pipeline
 from tileworkbench.compiler.sim import SimResult, simulate
 from tileworkbench.compiler.target import parse_target
 
@@ -23,7 +23,7 @@ BOTH = (False, True)
 def run(made: Program, arrays: dict[str, Any], target: str = "cuda:sm_80") -> SimResult:
     """The last stage on `arrays`, without findings."""
     found = made
-    for step in cuda_pipeline(parse_target(target)):
+    for step in gpu_pipeline(parse_target(target)):
         found = step(found)
     result = simulate(found, arrays, signature=made)
     report = result.report

@@ -16,9 +16,11 @@ _DEVICES = {
     ("cuda", "native"): "nvidia.kernel:NvidiaDevice",
     ("cuda", "ptx"): "ptx:InterpretedDevice",
     ("cuda", "sim"): "sim:SimulatedDevice",
+    ("hip", "native"): "amd.kernel:AmdDevice",
+    ("hip", "sim"): "sim:SimulatedDevice",
 }
 # What makes it, by kind.
-_TOOLCHAINS = {"cuda": "nvidia.kernel:CudaToolchain"}
+_TOOLCHAINS = {"cuda": "nvidia.kernel:CudaToolchain", "hip": "amd.kernel:HipToolchain"}
 
 
 def compile_for(compilation: Compilation) -> CompiledKernel:
@@ -32,7 +34,7 @@ def compile_for(compilation: Compilation) -> CompiledKernel:
 
 
 def _back_end(target: Target) -> tuple[Any, Any]:
-    """The device and the toolchain of a GPU target; one without them has no passes either."""
+    """The device and the toolchain of a GPU target."""
     device = _load(_DEVICES[target.kind, target.execution])
     return device(), _load(_TOOLCHAINS[target.kind])()
 

@@ -166,6 +166,11 @@ def mfma_c(edge: int, swapped: bool = True) -> Fragment:
     return Fragment((edge, edge), place)
 
 
+def mfma_c_wide() -> Fragment:
+    """C of an MFMA of float64, 16 x 16, B first: every fourth column in a lane."""
+    return Fragment((16, 16), lambda i, j: (i + 16 * (j % 4), j // 4))
+
+
 def matrix_core_swizzle(rows: int, columns: int, bits: int, kpack: int = 1) -> Layout:
     """Shared-memory swizzle for MFMA operands: vectors of a row XORed with the row's phase."""
     vector = 64 // bits * kpack

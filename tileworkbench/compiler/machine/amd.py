@@ -1,6 +1,13 @@
-"""AMD's architectures; nothing is lowered for them yet.
+"""AMD's architectures.
 
-Sources: CDNA2 and CDNA3 ISA documents, "Matrix Arithmetic Instructions" and "Data Share".
+Sources: AMD's ISA reference guides "Instinct MI200" (CDNA2, gfx90a), "Instinct MI300" (CDNA3,
+gfx942) and "Instinct CDNA4" (gfx950), chapters "Matrix Arithmetic Instructions" (shapes, dtypes,
+lanes of operands and results) and "Local Data Share" (bytes and banks); ROCm documentation,
+"Accelerator and GPU hardware specifications" (waves and registers) and "Understanding AMD GPU LDS
+and bank conflicts" of Composable Kernel (which lanes are served together, gfx942; those of gfx950
+as measured and published by AMD's IREE team). Assumed: gfx90a serves lanes as gfx942 does; results
+of float64 lie as published kernels read them (every fourth row in a lane); accesses of less than 4
+bytes are served like those of 4.
 """
 
 from __future__ import annotations
@@ -8,22 +15,113 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from tileworkbench.compiler.layout.atoms import mfma_c, mfma_operand
+from tileworkbench.compiler.ir.types import DType
+from tileworkbench.compiler.layout.atoms import mfma_c, mfma_c_wide, mfma_operand
 from tileworkbench.compiler.machine.instructions import MatrixInstruction, Operand, Scope
 from tileworkbench.compiler.machine.machine import Machine, SharedMemory
 
+_LANES = 64
+_PACKED_BITS = 128  # of an operand in the registers of a lane, for reads of 16 bytes
+
+
+def _order(*quads: int) -> tuple[int, ...]:
+    """Lanes in fours, by the number of the four; the upper half of a wave follows the lower one."""
+    half = [4 * quad + lane for quad in quads for lane in range(4)]
+    return (*half, *(32 + lane for lane in half))
+
+
+# Lanes in the order in which reads of 16 bytes are served: 8 or 16 of them at once.
+_READS = {16: _order(0, 5, 1, 4, 2, 7, 3, 6)}
+_READS_950 = {16: _order(0, 3, 5, 6, 1, 2, 4, 7)}
+_SHARED = {
+    "gfx90a": SharedMemory(64 * 1024, reserved=0, granule=512, read_order=_READS),
+    "gfx942": SharedMemory(64 * 1024, reserved=0, granule=512, read_order=_READS),
+    "gfx950": SharedMemory(160 * 1024, reserved=0, granule=1280, banks=64, read_order=_READS_950),
+}
+_WITHOUT = {
+    "T.tcgen05_gemm": "use T.gemm, which multiplies with MFMA",
+    "T.tcgen05_gemm_blockscaled": "use T.gemm_blockscaled, which multiplies with MFMA",
+    "T.alloc_tmem": "use T.alloc_fragment for what is summed up, T.alloc_shared for operands",
+}
+
 
 def _machine(name: str) -> Machine:
-    return Machine(name, 64, SharedMemory(64 * 1024, reserved=0), matrices=tuple(_mfma()))
+    return Machine(
+        name,
+        _LANES,
+        _SHARED[name],
+        warps=32,  # 8 of each of the four SIMDs
+        blocks=32,
+        registers=4 * 512 * _LANES,
+        register_granule=8 * _LANES,
+        matrices=tuple(_mfma(name)),
+        without=_WITHOUT,
+    )
 
 
-def _mfma() -> Iterator[MatrixInstruction]:
-    """The products of 16-bit floats, the widest first."""
+def _mfma(name: str) -> Iterator[MatrixInstruction]:
+    """MFMA, the best first for each dtype: what fills 16 bytes of a lane, by one instruction or by
+    several in a row; of equal ones the wider.
+    """
+    found: dict[tuple[Shape, str, str], tuple[int, MatrixInstruction]] = {}
+    for archs, a, b, (edge, depth), c in _ROWS:
+        bits = edge * depth // _LANES * DType(a).bits
+        for count in {1, _PACKED_BITS // bits} if name in archs else ():
+            row = _row(a, b, c, edge, depth * count, count)
+            known = found.setdefault(((edge, row.k), a, b), (bits * count, row))
+            if count < known[1].issues:
+                found[(edge, row.k), a, b] = (bits * count, row)
+    return (row for _, row in sorted(found.values(), key=lambda each: -each[0]))
+
+
+def _row(a: str, b: str, c: str, edge: int, depth: int, count: int) -> MatrixInstruction:
+    result = mfma_c_wide if c == "float64" else partial(mfma_c, edge)
+    return MatrixInstruction(
+        "mfma",
+        Scope.WARP,
+        edge,
+        edge,
+        depth,
+        Operand(a, partial(mfma_operand, edge, depth)),
+        Operand(b, partial(mfma_operand, edge, depth)),
+        Operand(c, result),
+        issues=count,
+    )
+
+
+Shape = tuple[int, int]  # rows and columns, and the depth
+Row = tuple[tuple[str, ...], str, str, Shape, str]
+_ALL = ("gfx90a", "gfx942", "gfx950")
+
+
+def _rows() -> Iterator[Row]:
+    """The architectures that have it, the dtypes of A and B, the shape, the dtype of C."""
     for dtype in ("float16", "bfloat16"):
-        for edge, depth in ((32, 8), (16, 16)):
-            operand = Operand(dtype, partial(mfma_operand, edge, depth))
-            result = Operand("float32", partial(mfma_c, edge))
-            yield MatrixInstruction("mfma", Scope.WARP, edge, edge, depth, operand, operand, result)
+        for shape in ((32, 16), (16, 32)):
+            yield ("gfx950",), dtype, dtype, shape, "float32"
+        for shape in ((32, 8), (16, 16)):
+            yield _ALL, dtype, dtype, shape, "float32"
+    for archs, shapes in (
+        (("gfx950",), ((32, 32), (16, 64))),
+        (("gfx942", "gfx950"), ((32, 16), (16, 32))),
+        (("gfx90a",), ((32, 8), (16, 16))),
+    ):
+        for shape in shapes:
+            yield archs, "int8", "int8", shape, "int32"
+    for archs, kinds in (
+        (("gfx942",), ("float8_e4m3fnuz", "float8_e5m2fnuz")),
+        (("gfx950",), ("float8_e4m3fn", "float8_e5m2")),
+    ):
+        for a in kinds:
+            for b in kinds:
+                for shape in ((32, 16), (16, 32)):
+                    yield archs, a, b, shape, "float32"
+    for shape in ((32, 4), (16, 8)):
+        yield ("gfx942",), "tfloat32", "tfloat32", shape, "float32"
+    for shape in ((32, 2), (16, 4)):
+        yield _ALL, "float32", "float32", shape, "float32"
+    yield _ALL, "float64", "float64", (16, 4), "float64"
 
 
-MACHINES = {name: partial(_machine, name) for name in ("gfx90a", "gfx942")}
+_ROWS = tuple(_rows())
+MACHINES = {name: partial(_machine, name) for name in _SHARED}

@@ -23,6 +23,8 @@ OPERAND_DTYPES = {
     "uint4": "u4",
     "float8_e4m3fn": "e4m3",
     "float8_e5m2": "e5m2",
+    "float8_e4m3fnuz": "e4m3fnuz",
+    "float8_e5m2fnuz": "e5m2fnuz",
 }
 
 
@@ -67,7 +69,11 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class MatrixInstruction:
-    """``c += a @ b`` of `m` x `n` x `k` elements; float32 operands are read as tf32."""
+    """``c += a @ b`` of `m` x `n` x `k` elements; mma reads float32 operands as tf32.
+
+    `issues` is how many instructions of the machine that is, one after the other: each takes the
+    next part of a lane's registers.
+    """
 
     name: str
     scope: Scope
@@ -78,6 +84,7 @@ class MatrixInstruction:
     b: Operand
     c: Operand
     completes: Completion = Completion.ITSELF
+    issues: int = 1
 
     @property
     def dtypes(self) -> tuple[str, str, str]:

@@ -17,7 +17,8 @@ class SharedMemory:
     """The memory of a multiprocessor that the threads of a block share.
 
     Bytes of all of it, and those that each block takes beside its own; a block's are a multiple of
-    `granule`. Words of `bank_bytes` lie in `banks` banks in turn.
+    `granule`. Words of `bank_bytes` lie in `banks` banks in turn. `read_order` has the lanes in the
+    order in which reads of so many bytes are served, where that is not their own.
     """
 
     bytes_: int
@@ -25,6 +26,7 @@ class SharedMemory:
     granule: int = 128
     banks: int = 32
     bank_bytes: int = 4
+    read_order: Mapping[int, tuple[int, ...]] = field(default_factory=dict, hash=False)
 
     @property
     def most(self) -> int:
@@ -42,7 +44,14 @@ class SharedMemory:
 
     def served(self, lanes: int, width: int) -> int:
         """How many of `lanes` threads are served at once when each accesses `width` bytes."""
-        return min(lanes, self.row_bytes // max(width, self.bank_bytes))
+        return max(1, min(lanes, self.row_bytes // max(width, self.bank_bytes)))
+
+    def phases(self, lanes: int, width: int, reads: bool) -> tuple[tuple[int, ...], ...]:
+        """The lanes of a warp that are served at once when each accesses `width` bytes."""
+        order = self.read_order.get(width) if reads else None
+        order = order or tuple(range(lanes))
+        count = self.served(lanes, width)
+        return tuple(order[at : at + count] for at in range(0, lanes, count))
 
 
 @dataclass(frozen=True, slots=True)

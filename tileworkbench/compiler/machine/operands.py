@@ -17,6 +17,9 @@ from tileworkbench.compiler.machine.instructions import (
 )
 from tileworkbench.compiler.machine.tables import ARCHITECTURES, machine_of
 
+# What MFMA calls operands that it does not read as mma does, and its names of others.
+_MFMA_DTYPES = {"float32": "f32", "tfloat32": "xf32"}
+_SAME = {"i8": "s8"}
 _NAME = re.compile(
     r"\s*((?:wgmma|mma|v_mfma|mfma|ldmatrix|stmatrix)(?:[._][\w.]*)?)(?:\s+([ABCDabcd]))?\s*"
 )
@@ -75,8 +78,10 @@ def _canonical(words: list[str]) -> str:
     edges = [re.fullmatch(r"m(\d+)n(\d+)k(\d+)|(\d+)x(\d+)x(\d+)", word) for word in words]
     shape = next((m for m in edges if m), None)
     numbers = [number for number in (shape.groups() if shape else ()) if number]
-    kinds = [OPERAND_DTYPES.get(word, word) for word in words[1:] if word not in _IDLE]
-    kinds = [kind for kind in kinds if kind in OPERAND_DTYPES.values() or kind in ("f32", "s32")]
+    named = [_SAME.get(word, word) for word in words[1:] if word not in _IDLE]
+    kinds = [OPERAND_DTYPES.get(word, word) for word in named]
+    known = {*OPERAND_DTYPES.values(), *_MFMA_DTYPES.values(), "s32"}
+    kinds = [kind for kind in kinds if kind in known]
     if family == "mfma":
         kinds = kinds[-1:]  # the result's comes first
     elif len(kinds) > 2:
@@ -91,8 +96,11 @@ def _canonical(words: list[str]) -> str:
 def _products() -> dict[str, MatrixInstruction]:
     products: dict[str, MatrixInstruction] = {}
     for row in (row for arch in ARCHITECTURES for row in machine_of(arch).matrices):
+        if row.issues > 1:
+            continue  # several instructions have no name
         family = row.name.partition(".")[0]
-        kinds = dict.fromkeys(OPERAND_DTYPES[dtype] for dtype in row.dtypes[:2])
+        names = OPERAND_DTYPES | (_MFMA_DTYPES if family == "mfma" else {})
+        kinds = dict.fromkeys(names[dtype] for dtype in row.dtypes[:2])
         products.setdefault(f"{family}.m{row.m}n{row.n}k{row.k}.{'.'.join(kinds)}", row)
     return products
 

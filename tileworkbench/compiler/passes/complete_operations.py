@@ -53,7 +53,7 @@ class CompleteOperations:
     target: Target
 
     def __call__(self, program: Program) -> Program:
-        machine = self.target.machine if self.target.kind == "cuda" else None
+        machine = None if self.target.kind == "cpu" else self.target.machine
         has_engine = machine is not None and machine.engine("cp.async") is not None
         has_loads = machine is not None and machine.engine("TMA load") is not None
         has_products = machine is not None and any(

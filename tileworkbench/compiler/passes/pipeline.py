@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.passes.assert_accesses import assert_accesses
 from tileworkbench.compiler.passes.assert_indices import assert_indices
@@ -34,19 +33,13 @@ Pass = Callable[[Program], Program]
 def pipeline(target: Target, sanitize: bool = False) -> tuple[Pass, ...]:
     """The passes that take a program from the front end to code generation for `target`; with
     `sanitize` the code checks indices that come from data.
-
-    Raises `UnsupportedError` for a target that has none yet.
     """
     # Asynchrony that has no code ends before anything else looks at the operators. What comes from
     # data, and under which conditions, is clear in the program as it was written.
     checks = (CompleteOperations(target), *((assert_indices,) if sanitize else ()))
     if target.kind == "cpu":
         return (*checks, *cpu_pipeline(target))
-    if target.kind == "cuda":
-        return (*checks, *cuda_pipeline(target))
-    raise UnsupportedError(
-        f"target '{target}' has no passes yet", hint="use 'cpu' or 'cuda:<arch>'"
-    )
+    return (*checks, *gpu_pipeline(target))
 
 
 def cpu_pipeline(target: Target) -> tuple[Pass, ...]:
@@ -88,7 +81,7 @@ def cpu_pipeline(target: Target) -> tuple[Pass, ...]:
     )
 
 
-def cuda_pipeline(target: Target) -> tuple[Pass, ...]:
+def gpu_pipeline(target: Target) -> tuple[Pass, ...]:
     """A block of threads: fragments in registers, tiles in shared memory, copies ahead of use."""
     # Imported here: the first cell of a notebook that needs no GPU does not wait for them.
     from tileworkbench.compiler.lower.threads import wgmma

@@ -16,7 +16,7 @@ from tileworkbench.compiler.ir.program import Stage
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.stmt import Alloc
 from tileworkbench.compiler.layout import Layout
-from tileworkbench.compiler.sim.threads.counters import BANKS
+from tileworkbench.compiler.sim.threads.counters import MEMORY
 from tileworkbench.compiler.sim.threads.pieces import ENGINES
 from tileworkbench.compiler.sim.threads.requests import Phase, Request, WarpAccess
 from tileworkbench.viz.model import cache_lines, html
@@ -83,8 +83,23 @@ def model(view: KernelView) -> dict[str, Any]:
         "accesses": accesses,
         "unlisted": unlisted(view, "shared"),
         "patterns": patterns.table(),
+        "memory": memory_of(accesses_of(tiles)),
         "palette": PALETTE,
     }
+
+
+def accesses_of(tiles: Sequence[SharedTile]) -> list[WarpAccess]:
+    """The accesses of all tiles."""
+    return [access for tile in tiles for access in tile.accesses]
+
+
+def memory_of(accesses: Sequence[WarpAccess]) -> dict[str, Any]:
+    """How the machine serves warps: banks, threads of a warp, and the order of lanes in loads of so
+    many bytes where it is not their own.
+    """
+    warp, memory = (accesses[0].warp, accesses[0].memory) if accesses else (32, MEMORY)
+    orders = {str(width): list(order) for width, order in memory.read_order.items()}
+    return {"banks": memory.banks, "warp": warp, "orders": orders}
 
 
 class Patterns:
@@ -191,10 +206,15 @@ def about(view: KernelView) -> str:
     shared = [each.count for each in accesses if each.count.scope == "shared"]
     used, ideal = sum(c.wavefronts for c in shared), sum(c.ideal for c in shared)
     worst = max(conflicts(view), key=lambda each: each.degree, default=None)
+    first = next((each for each in accesses if each.count.scope == "shared"), None)
+    memory, warp = (first.memory, first.warp) if first is not None else (MEMORY, 32)
+    narrow, pair, vector = (memory.served(warp, width) for width in (4, 8, 16))
+    # What serves loads in an order of its own has no instruction for matrices.
+    matrix = "" if memory.read_order else ", or the 8 rows of a matrix"
     text = (
-        "Shared memory has 32 banks of 4 bytes. It serves the lanes of a phase at once: 32 lanes "
-        "of at most 4 bytes, 16 of 8, 8 of 16, or the 8 rows of a matrix. Lanes that want "
-        "different words of one bank wait for each other; the same word is given to all of them "
+        f"Shared memory has {memory.banks} banks of 4 bytes. It serves the lanes of a phase at "
+        f"once: {narrow} lanes of at most 4 bytes, {pair} of 8, {vector} of 16{matrix}. Lanes that "
+        "want different words of one bank wait for each other; the same word is given to all of them "
         "at once. A phase takes as many wavefronts as its busiest bank has different words. A "
         f"block of this kernel takes {used} wavefronts where its bytes need {ideal}"
     )
@@ -319,7 +339,7 @@ def punch_card(phase: Phase) -> np.ndarray[Any, Any]:
     """Pixels ``(rows, columns, 3)``: a row per lane, a column per bank; red where the lane wants
     one of several words of the bank.
     """
-    cells = np.full((max(len(phase.lanes), 1), BANKS, 3), EMPTY, np.uint8)
+    cells = np.full((max(len(phase.lanes), 1), phase.bank_count, 3), EMPTY, np.uint8)
     for bank, words in phase.banks.items():
         for lanes in words.values():
             for lane in lanes:
@@ -329,14 +349,25 @@ def punch_card(phase: Phase) -> np.ndarray[Any, Any]:
     return pixels
 
 
+def runs(lanes: Sequence[int]) -> str:
+    """``lanes 0-3, 20-23``: numbers that follow one another by their ends."""
+    parts: list[list[int]] = []
+    for lane in lanes:
+        if parts and lane == parts[-1][-1] + 1:
+            parts[-1][1:] = [lane]
+        else:
+            parts.append([lane])
+    return f"lanes {', '.join('-'.join(map(str, part)) for part in parts)}"
+
+
 def _card(access: WarpAccess) -> str:
     phase, count = worst_phase(access), access.count
     pixels = punch_card(phase)
-    lanes = f"lanes {phase.lanes[0]}-{phase.lanes[-1]} of warp {phase.warp}"
+    lanes = f"{runs(phase.lanes)} of warp {phase.warp}"
     title = f"{count.buffer}: {count.described}, {lanes}: {phase.degree} wavefronts"
     alt = f"{title}; a row per lane, a column per bank, red where lanes wait for each other"
     picture = html.image(png_address(pixels), alt, pixels.shape[1], pixels.shape[0])
-    axes = "rows: lanes; columns: banks 0 to 31; green: one word of a bank, red: one of several"
+    axes = f"rows: lanes; columns: banks 0 to {phase.bank_count - 1}; green: one word of a bank, red: one of several"
     return html.tag(
         "div",
         "margin:6px 0",

@@ -15,7 +15,7 @@ from tileworkbench.compiler.sim.threads.pieces import ENGINES
 from tileworkbench.compiler.sim.threads.requests import WarpAccess
 from tileworkbench.compiler.target import parse_target
 from tileworkbench.viz.model import cache_lines, html
-from tileworkbench.viz.model.banks import Patterns
+from tileworkbench.viz.model.banks import Patterns, memory_of
 from tileworkbench.viz.model.palette import PALETTE
 from tileworkbench.viz.model.text import numbered
 from tileworkbench.viz.model.tiles import NOT_LOWERED, lowered_program, unlisted
@@ -58,6 +58,7 @@ def model(view: KernelView) -> dict[str, Any]:
         "accesses": [_access(widths, access, patterns) for access in accesses],
         "unlisted": unlisted(view, "global"),
         "patterns": patterns.table(),
+        "memory": memory_of(accesses),
         "palette": PALETTE,
     }
 

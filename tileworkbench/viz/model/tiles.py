@@ -186,7 +186,7 @@ def rearranged(tile: SharedTile, access: WarpAccess, layout: Layout) -> WarpAcce
             )
         addresses = np.zeros_like(request.addresses)
         addresses[request.active] = starts
-        counts = wavefronts(addresses, request.active, width, access.group)
+        counts = wavefronts(addresses, request.active, access.service)
         used, ideal = used + counts[0] * request.times, ideal + counts[1] * request.times
         requests.append(Request(addresses, request.active, request.register, request.times))
     count = replace(access.count, wavefronts=used, ideal=ideal)

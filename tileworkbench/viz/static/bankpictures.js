@@ -1,6 +1,6 @@
 // The three pictures of a phase: lane x bank, rows of memory x banks, elements of the tile.
 import { COLOURS, ramp } from "./cells.js";
-import { BANKS, LINE, WORD, collisions } from "./memory.js";
+import { WORD, collisions, rowBytes } from "./memory.js";
 
 const ROWS = [32, 96]; // that are shown: as many as this, and more to show all that is accessed
 const COLUMNS = [64, 128];
@@ -21,16 +21,16 @@ function marking(/** @type {Scene} */ { phase, focus }) {
 
 /** A row per lane, a column per bank. */
 export function cardPicture(/** @type {Scene} */ scene) {
-  const { phase } = scene;
+  const { phase, memory } = scene;
   const mark = marking(scene);
   return {
     title: "Punch card: lane × bank",
-    note: "The number is the 128-byte row of the word. Below: how many different words of the bank " +
+    note: `The number is the ${rowBytes(memory)}-byte row of the word. Below: how many different words of the bank ` +
       "are wanted; two or more (red) are served one after the other. Blue: several lanes want one word.",
     most: [20, 18],
-    letters: String(Math.floor(Math.max(...phase.addresses) / LINE)).length,
+    letters: String(Math.floor(Math.max(...phase.addresses) / rowBytes(memory))).length,
     rows: phase.lanes.length,
-    columns: BANKS,
+    columns: memory.banks,
     rowName: (/** @type {number} */ row) => `lane ${phase.lanes[row]}`,
     columnName: String,
     foot: (/** @type {number} */ bank) => {
@@ -43,7 +43,7 @@ export function cardPicture(/** @type {Scene} */ scene) {
       for (const [word, lanes] of words ?? [])
         if (lanes.includes(lane)) return {
           fill: wanted(words, lanes),
-          text: String(Math.floor(word / BANKS)),
+          text: String(Math.floor(word / memory.banks)),
           mark: mark([lane], words),
         };
       return null;
@@ -72,14 +72,15 @@ function part(count, limits, used) {
   return [Math.min(Math.max(first - 1, 0), count - size), size];
 }
 
-/** A row per 128 bytes of the tile, a column per bank. */
+/** A row per word of each bank, a column per bank. */
 export function memoryPicture(/** @type {Scene} */ scene) {
-  const { phase, tile } = scene;
+  const { phase, tile, memory } = scene;
+  const line = rowBytes(memory);
   const { start, size } = extent(scene);
   const mark = marking(scene);
-  const top = Math.floor(start / LINE);
-  const all = Math.floor((start + size - 1) / LINE) - top + 1;
-  const used = phase.addresses.map((/** @type {number} */ address) => Math.floor(address / LINE) - top);
+  const top = Math.floor(start / line);
+  const all = Math.floor((start + size - 1) / line) - top + 1;
+  const used = phase.addresses.map((/** @type {number} */ address) => Math.floor(address / line) - top);
   const [first, rows] = part(all, ROWS, used);
   const shares = [...phase.banks.values()].some((words) =>
     [...words.values()].some((lanes) => lanes.length > 1));
@@ -87,16 +88,16 @@ export function memoryPicture(/** @type {Scene} */ scene) {
    * @param {number} row
    * @param {number} bank
    */
-  const wordAt = (row, bank) => (top + first + row) * BANKS + bank;
+  const wordAt = (row, bank) => (top + first + row) * memory.banks + bank;
   return {
-    title: "Shared memory: rows of 128 bytes × bank",
+    title: `Shared memory: rows of ${line} bytes × bank`,
     note: `The number is the lane. Free cells: the rest of ${tile.name}` +
       (rows < all ? `, rows ${first} to ${first + rows - 1} of ${all}.` : "."),
     most: [20, 16],
     letters: shares ? 3 : 2,
     rows,
-    columns: BANKS,
-    rowName: (/** @type {number} */ row) => String((top + first + row) * LINE),
+    columns: memory.banks,
+    rowName: (/** @type {number} */ row) => String((top + first + row) * line),
     columnName: String,
     byte: (/** @type {number} */ row, /** @type {number} */ bank) => wordAt(row, bank) * WORD,
     cell(/** @type {number} */ row, /** @type {number} */ bank) {
@@ -118,7 +119,7 @@ export function memoryPicture(/** @type {Scene} */ scene) {
 
 /** The elements of the tile, coloured by bank; those that the phase accesses with their lanes. */
 export function tilePicture(/** @type {Scene} */ scene) {
-  const { phase, tile, layout, width, palette } = scene;
+  const { phase, tile, layout, width, palette, memory: { banks } } = scene;
   const { start } = extent(scene);
   const mark = marking(scene);
   const flat = tile.shape.length === 1;
@@ -157,9 +158,9 @@ export function tilePicture(/** @type {Scene} */ scene) {
       const byte = byteAt(element);
       const word = Math.floor(byte / WORD);
       const lane = used.get(element);
-      const words = /** @type {Map<number, number[]>} */ (phase.banks.get(word % BANKS));
+      const words = /** @type {Map<number, number[]>} */ (phase.banks.get(word % banks));
       if (lane === undefined)
-        return { fill: ramp(palette, word % BANKS, BANKS - 1), text: String(word % BANKS) };
+        return { fill: ramp(palette, word % banks, banks - 1), text: String(word % banks) };
       return { fill: wanted(words, /** @type {number[]} */ (words.get(word))), text: String(lane), mark: mark([lane], words) };
     },
     label: `elements of ${tile.name} by bank, ${used.size} of them accessed in this phase by ` +

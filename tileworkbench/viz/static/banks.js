@@ -4,7 +4,7 @@ import * as list from "./accesses.js";
 import { cardPicture, memoryPicture, tilePicture } from "./bankpictures.js";
 import { CellGrid } from "./cells.js";
 import { render as renderLines } from "./lines.js";
-import { BANKS, NOBODY, WORD, collisions, phaseCost, phases, rearranged, sharedCost, units } from "./memory.js";
+import { NOBODY, WORD, collisions, phaseCost, phases, rearranged, sharedCost, units } from "./memory.js";
 import { whatIf } from "./whatif.js";
 
 /** The accesses and tiles of the model, tables decoded. */
@@ -21,7 +21,7 @@ export function decode(/** @type {Fields} */ data) {
       addresses: Int32Array.from(table.slice(number * threads, (number + 1) * threads),
         (offset) => (offset === empty ? NOBODY : base[i] + offset)),
     }));
-    return { ...access, index, requests };
+    return { ...access, index, requests, memory: data.memory };
   });
   return { tiles, accesses };
 }
@@ -132,8 +132,8 @@ export function render({ model, el, data }) {
         shown.problem ? "tw-bad" : "tw-accent"), tw.link("as compiled", () => panel.reset())]
       : []));
     shown.phases = shown.moved.requests.flatMap((/** @type {AccessRequest} */ request, /** @type {number} */ number) =>
-      phases(request.addresses, shown.moved.width).map((phase) => ({ ...phase, request, number,
-        ...phaseCost(phase, shown.moved.width) })));
+      phases(request.addresses, shown.moved).map((phase) => ({ ...phase, request, number,
+        ...phaseCost(phase, shown.moved) })));
     slider.limit(shown.phases.length);
     const { wavefronts, ideal } = sharedCost(shown.moved);
     heading.textContent = `${shown.access.tile}: ${shown.access.kind}` +
@@ -165,7 +165,7 @@ export function render({ model, el, data }) {
     degree.textContent = phase.degree > phase.ideal
       ? `degree ${phase.degree}: ${phase.degree} wavefronts, ${phase.ideal} needed`
       : `degree ${phase.degree}: no conflict`;
-    const scene = { ...shown, phase, tile: tiles.get(shown.access.tile), width: shown.moved.width,
+    const scene = { ...shown, phase, tile: tiles.get(shown.access.tile), width: shown.moved.width, memory: data.memory,
       focus: shown.lane ?? shown.pinned, palette: data.palette };
     /** @type {[any, (...given: any[]) => any][]} */
     const pictures = [[card, cardPicture], [memory, memoryPicture], [tile, tilePicture]];
@@ -282,7 +282,7 @@ export function render({ model, el, data }) {
         Math.max((width * 8) / own.bits, 1))),
       own.versions > 1 ? list.row("version", `${version}`) : null,
       list.row("bytes", `${address}–${address + width - 1}`),
-      list.row("banks", range(words.map((word) => word % BANKS))),
+      list.row("banks", range(words.map((word) => word % data.memory.banks))),
       list.row("words", range(words)),
       phase.request.register ? list.row("register", registerOf(phase)) : null,
       list.row("collides with", hit.length ? `lanes ${hit.join(", ")}` : "nobody",

@@ -79,7 +79,7 @@ export function render({ model, el, data }) {
     table.mark(index);
     shown.access = access;
     shown.warps = access.requests.flatMap((/** @type {AccessRequest} */ request, /** @type {number} */ number) =>
-      warps(request.addresses, access.width).map((warp) => ({ ...warp, request, number })));
+      warps(request.addresses, access).map((warp) => ({ ...warp, request, number })));
     const excess = (/** @type {WarpRequest} */ warp) => warp.sectors.length - warp.ideal;
     const most = Math.max(...shown.warps.map(excess));
     [shown.at, shown.lane] = [shown.warps.findIndex((/** @type {WarpRequest} */ warp) => excess(warp) === most), null];

@@ -2,15 +2,28 @@
 // the same accesses under other layouts and widths. Only arithmetic; `sim/threads/counters.py` and
 // `viz/model/tiles.py` have the same rules, and tests compare both.
 
-export const BANKS = 32;
 export const WORD = 4;
-export const LINE = 128;
 export const SECTOR = 32;
-export const WARP = 32;
 export const NOBODY = -1; // the address of a thread that takes no part
 
-/** How many lanes shared memory serves at once when each accesses `width` bytes. */
-export const lanesPerPhase = (/** @type {number} */ width) => (width <= WORD ? 32 : width <= 8 ? 16 : 8);
+/**
+ * What a machine has: banks, threads of a warp, and the lanes in the order in which loads of so many
+ * bytes are served, where that is not their own.
+ * @type {Memory}
+ */
+export const MEMORY = { banks: 32, warp: 32, orders: {} };
+
+/** The bytes of one row: a word of each bank. */
+export const rowBytes = (/** @type {Memory} */ memory) => memory.banks * WORD;
+
+/** The lanes of a warp that are served at once when each accesses `width` bytes. */
+function served(/** @type {Access} */ { width, kind, memory = MEMORY }) {
+  const own = Array.from({ length: memory.warp }, (_, lane) => lane);
+  const order = (kind === "load" && memory.orders[width]) || own;
+  const group = Math.max(1, Math.min(memory.warp, rowBytes(memory) / Math.max(width, WORD)));
+  return Array.from({ length: memory.warp / group }, (_, at) =>
+    order.slice(at * group, (at + 1) * group).sort((/** @type {number} */ a, /** @type {number} */ b) => a - b));
+}
 
 /** The numbers of the units of `unit` bytes that an access touches. */
 export function units(/** @type {number} */ address, /** @type {number} */ width, /** @type {number} */ unit) {
@@ -24,29 +37,26 @@ export function units(/** @type {number} */ address, /** @type {number} */ width
  * The lanes that are served together: `{ warp, number, lanes, addresses }`, warp by warp; those of
  * which no lane takes part are left out.
  */
-export function phases(/** @type {ArrayLike<number>} */ addresses, /** @type {number} */ width) {
-  const group = lanesPerPhase(width);
+export function phases(/** @type {ArrayLike<number>} */ addresses, /** @type {Access} */ access) {
+  const { warp: size } = access.memory ?? MEMORY;
+  const groups = served(access);
   const found = [];
-  for (let start = 0; start < addresses.length; start += group) {
-    /** @type {{ warp: number, number: number, lanes: number[], addresses: number[] }} */
-    const phase = { warp: Math.floor(start / WARP), number: (start % WARP) / group,
-      lanes: [], addresses: [] };
-    for (let thread = start; thread < Math.min(start + group, addresses.length); thread++) {
-      if (addresses[thread] === NOBODY) continue;
-      phase.lanes.push(thread % WARP);
-      phase.addresses.push(addresses[thread]);
-    }
-    if (phase.lanes.length) found.push(phase);
-  }
+  for (let first = 0; first < addresses.length; first += size)
+    groups.forEach((group, number) => {
+      const lanes = group.filter((/** @type {number} */ lane) =>
+        first + lane < addresses.length && addresses[first + lane] !== NOBODY);
+      if (lanes.length) found.push({ warp: first / size, number, lanes,
+        addresses: lanes.map((/** @type {number} */ lane) => addresses[first + lane]) });
+    });
   return found;
 }
 
 /** For each bank the words wanted from it, and for each word the lanes that want it. */
-export function banksOf(/** @type {any} */ phase, /** @type {number} */ width) {
-  const banks = new Map();
+export function banksOf(/** @type {any} */ phase, /** @type {Access} */ { width, memory = MEMORY }) {
+  const [banks, count] = [new Map(), memory.banks];
   phase.addresses.forEach((/** @type {number} */ address, /** @type {number} */ i) => {
     for (const word of units(address, width, WORD)) {
-      const words = banks.get(word % BANKS) ?? banks.set(word % BANKS, new Map()).get(word % BANKS);
+      const words = banks.get(word % count) ?? banks.set(word % count, new Map()).get(word % count);
       words.set(word, [...(words.get(word) ?? []), phase.lanes[i]]);
     }
   });
@@ -54,15 +64,16 @@ export function banksOf(/** @type {any} */ phase, /** @type {number} */ width) {
 }
 
 /** `{ degree, ideal, banks }` of a phase: the wavefronts it takes, and those its bytes need. */
-export function phaseCost(/** @type {any} */ phase, /** @type {number} */ width) {
-  const banks = banksOf(phase, width);
+export function phaseCost(/** @type {any} */ phase, /** @type {Access} */ access) {
+  const { width, memory = MEMORY } = access;
+  const banks = banksOf(phase, access);
   let [degree, words] = [0, 0];
   for (const wanted of banks.values()) {
     degree = Math.max(degree, wanted.size);
     words += wanted.size;
   }
   const bytes = width >= WORD ? words * WORD : new Set(phase.addresses).size * width;
-  return { degree, ideal: Math.ceil(bytes / LINE), banks };
+  return { degree, ideal: Math.ceil(bytes / rowBytes(memory)), banks };
 }
 
 /** The lanes that want another word of a bank that `lane` uses. */
@@ -77,11 +88,11 @@ export function collisions(/** @type {any} */ banks, /** @type {number} */ lane)
 }
 
 /** `{ wavefronts, ideal, degree }` of an access `{ width, requests: [{ addresses, times }] }`. */
-export function sharedCost(/** @type {any} */ { width, requests }) {
+export function sharedCost(/** @type {Access} */ access) {
   const total = { wavefronts: 0, ideal: 0, degree: 0 };
-  for (const { addresses, times } of requests)
-    for (const phase of phases(addresses, width)) {
-      const { degree, ideal } = phaseCost(phase, width);
+  for (const { addresses, times } of access.requests)
+    for (const phase of phases(addresses, access)) {
+      const { degree, ideal } = phaseCost(phase, access);
       total.wavefronts += times * degree;
       total.ideal += times * ideal;
       total.degree = Math.max(total.degree, degree);
@@ -90,27 +101,27 @@ export function sharedCost(/** @type {any} */ { width, requests }) {
 }
 
 /** The warps of a request: `{ warp, lanes, addresses, sectors, ideal }`. */
-export function warps(/** @type {ArrayLike<number>} */ addresses, /** @type {number} */ width) {
-  const found = [];
-  for (let start = 0; start < addresses.length; start += WARP) {
+export function warps(/** @type {ArrayLike<number>} */ addresses, /** @type {Access} */ { width, memory = MEMORY }) {
+  const [found, size] = [[], memory.warp];
+  for (let start = 0; start < addresses.length; start += size) {
     const lanes = [];
-    for (let lane = 0; lane < WARP && start + lane < addresses.length; lane++)
+    for (let lane = 0; lane < size && start + lane < addresses.length; lane++)
       if (addresses[start + lane] !== NOBODY) lanes.push(lane);
     if (!lanes.length) continue;
     const mine = lanes.map((lane) => addresses[start + lane]);
     const sectors = new Set(mine.flatMap((address) => units(address, width, SECTOR)));
     const ideal = Math.ceil((new Set(mine).size * width) / SECTOR);
-    found.push({ warp: start / WARP, lanes, addresses: mine, ideal,
+    found.push({ warp: start / size, lanes, addresses: mine, ideal,
       sectors: [...sectors].sort((a, b) => a - b) });
   }
   return found;
 }
 
 /** `{ sectors, ideal }` of an access to global memory. */
-export function globalCost(/** @type {any} */ { width, requests }) {
+export function globalCost(/** @type {Access} */ access) {
   const total = { sectors: 0, ideal: 0 };
-  for (const { addresses, times } of requests)
-    for (const warp of warps(addresses, width)) {
+  for (const { addresses, times } of access.requests)
+    for (const warp of warps(addresses, access)) {
       total.sectors += times * warp.sectors.length;
       total.ideal += times * warp.ideal;
     }

@@ -126,7 +126,7 @@ def _shuffle(
             own = Load(values, (s,))
             other = context.names.var("other", values.dtype)
             stmts += [
-                Exchange(other, "shfl_xor", (own, int_const(offset)), site=site),
+                Exchange(other, "shfl_xor", (own, int_const(offset)), context.lanes, site=site),
                 Store(values, (s,), how.combine(own, other), site=site),
             ]
         return seq(stmts)

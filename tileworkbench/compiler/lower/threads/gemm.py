@@ -41,12 +41,14 @@ from tileworkbench.compiler.lower.threads.inference import (
     Level,
     Proposal,
 )
+from tileworkbench.compiler.lower.threads.loaded_layouts import loaded_layout, loads_of
 from tileworkbench.compiler.lower.threads.loops import scale, unrolled
 from tileworkbench.compiler.lower.threads.mma import (
     MatrixPlan,
     Product,
+    can_share,
+    fitting_instructions,
     partition_warps,
-    select_instruction,
 )
 from tileworkbench.compiler.lower.threads.operand import Loader, Operand, load_all, make_loader
 from tileworkbench.compiler.lower.threads.scalar_gemm import fragment_c
@@ -64,7 +66,9 @@ def product_of(op: Gemm) -> Product:
     """The extents and dtypes of `op`."""
     m, n = (const_int(extent) or 0 for extent in op.c.extents[-2:])
     k = const_int(op.a.extents[-2 if op.transpose_a else -1]) or 0
-    return Product(m, n, k, op.a.buffer.dtype, op.b.buffer.dtype, op.c.buffer.dtype)
+    operands = (op.a.buffer, op.b.buffer)
+    chained = any(o.scope == "local.fragment" and o.dtype.bits == 16 for o in operands)
+    return Product(m, n, k, *(o.dtype for o in operands), op.c.buffer.dtype, chained)
 
 
 def plan_of(op: Gemm, context: ThreadContext) -> MatrixPlan | None:
@@ -75,8 +79,8 @@ def plan_of(op: Gemm, context: ThreadContext) -> MatrixPlan | None:
     product, warp = product_of(op), context.lanes
     if op.instruction:
         return wgmma.plan_of(op, product, context)
-    instruction = select_instruction(context.target, product)
-    if instruction is None:
+    fitting = list(fitting_instructions(context.target, product))
+    if not fitting:
         return None
     span = context.span(op.site)
     if context.threads % warp:
@@ -87,7 +91,10 @@ def plan_of(op: Gemm, context: ThreadContext) -> MatrixPlan | None:
             hint=f"use threads={-(-context.threads // warp) * warp}",
         )
     warps = context.threads // warp
-    grid = partition_warps(op.policy, product.m, product.n, warps, instruction, span)
+    m, n = product.m, product.n
+    shared = (each for each in fitting if can_share(m, n, warps, each))
+    instruction = next(shared, fitting[-1])
+    grid = partition_warps(op.policy, m, n, warps, instruction, span)
     return MatrixPlan(instruction, grid, product.k)
 
 
@@ -173,23 +180,29 @@ def _shared(op: Gemm, plan: MatrixPlan | None, context: ThreadContext) -> list[P
     """Swizzles for the operands in shared memory; a layout that is known already is kept."""
     proposals = []
     for name, region, k_last in (("a", op.a, not op.transpose_a), ("b", op.b, op.transpose_b)):
-        layout = _shared_layout(region.buffer, k_last, plan, context)
+        layout = _shared_layout(region.buffer, name, k_last, plan, context)
         if region.buffer.scope == "shared" and layout is not None:
             proposals.append(Proposal(region.buffer, layout, _REASONS[name], soft=True))
     return proposals
 
 
 def _shared_layout(
-    buffer: Buffer, k_last: bool, plan: MatrixPlan | None, context: ThreadContext
+    buffer: Buffer, name: str, k_last: bool, plan: MatrixPlan | None, context: ThreadContext
 ) -> Layout | None:
-    """The layout in which an operand is read without conflicts, None for a symbolic shape."""
+    """The layout in which operand "a" or "b" is read without conflicts, None for a symbolic shape.
+    """
     shape = [const_int(extent) for extent in buffer.shape]
     constant = [extent for extent in shape if extent is not None]
     if len(constant) < len(shape):
         return None
     if plan is not None and plan.instruction.a.swizzles:
         return wgmma.shared_layout(buffer)
-    reader, memory = _reader(buffer.dtype, k_last, plan), context.target.machine.shared
+    machine = context.target.machine
+    if plan is not None and machine.move(loads=True) is None and buffer.dtype.bits >= 8:
+        operand = {"a": plan.instruction.a, "b": plan.instruction.b}[name]
+        loads = loads_of(operand.fragment, buffer.dtype.bits, k_last)
+        return loaded_layout(tuple(constant), buffer.dtype.bits, loads, machine)
+    reader, memory = _reader(buffer.dtype, k_last, plan), machine.shared
     return operand_layout(constant, buffer.dtype.bits, reader, memory)
 
 
@@ -239,11 +252,11 @@ def _with_readable_operands(
     """`op` with operands the plan can read: fragments of another layout move to shared memory."""
     wanted = {each.buffer: each.fragment for each in _fragments(op, plan, context)}
     a, b = op.a, op.b
-    for region, k_last in ((op.a, not op.transpose_a), (op.b, op.transpose_b)):
+    for name, region, k_last in (("a", op.a, not op.transpose_a), ("b", op.b, op.transpose_b)):
         buffer = region.buffer
         if buffer.scope != "local.fragment" or buffer.layout == wanted.get(buffer):
             continue
-        layout = _shared_layout(buffer, k_last, plan, context)
+        layout = _shared_layout(buffer, name, k_last, plan, context)
         moved = _spill(region, layout, context, op.site, stmts)
         a, b = (moved if each is region else each for each in (a, b))
     return replace(op, a=a, b=b)

@@ -4,9 +4,11 @@ fragments of the operands that follow.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from math import lcm
 
 from tileworkbench.compiler.diagnostics import Span, TileValueError
 from tileworkbench.compiler.ir.tile import WarpPolicy
@@ -19,7 +21,7 @@ from tileworkbench.compiler.layout.atoms import (
     transposed,
 )
 from tileworkbench.compiler.layout.fragment import Fragment
-from tileworkbench.compiler.machine.instructions import MatrixInstruction
+from tileworkbench.compiler.machine.instructions import MatrixInstruction, Scope
 from tileworkbench.compiler.target import Target
 
 # Dtypes without an instruction of their own on some targets, and the next one that has all their
@@ -27,15 +29,14 @@ from tileworkbench.compiler.target import Target
 _WIDER = {
     "float8_e4m3fn": "float16",
     "float8_e5m2": "float16",
+    "float8_e4m3fnuz": "float16",
+    "float8_e5m2fnuz": "float16",
     "float6_e2m3fn": "float16",
     "float6_e3m2fn": "float16",
     "float4_e2m1fn": "float16",
     "int4": "int8",
     "uint4": "uint8",
 }
-
-
-LOWERED = "mma.sync"  # the matrix instruction that there is code for
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,9 @@ class MatrixPlan:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """The extents and dtypes of a matrix product."""
+    """The extents and dtypes of a matrix product. `chained`: an operand of 16 bits is in registers,
+    where results of other products lie.
+    """
 
     m: int
     n: int
@@ -101,10 +104,16 @@ class Product:
     a: DType
     b: DType
     c: DType
+    chained: bool = False
 
 
 def select_instruction(target: Target, product: Product) -> MatrixInstruction | None:
-    """The target's best instruction whose shape divides the product, None where there is none.
+    """The target's best instruction whose shape divides the product, None where there is none."""
+    return next(fitting_instructions(target, product), None)
+
+
+def fitting_instructions(target: Target, product: Product) -> Iterator[MatrixInstruction]:
+    """The target's instructions of warps whose shape divides the product, the best first.
 
     Operands may be widened to a dtype that has all their values, and sums of 16 bits formed in
     float32.
@@ -122,9 +131,32 @@ def select_instruction(target: Target, product: Product) -> MatrixInstruction | 
                     or product.n % instruction.n
                     or product.k % instruction.k
                 )
-                if fits and instruction.name == LOWERED and instruction.dtypes == (a, b, c):
-                    return instruction
-    return None
+                fits = fits and instruction.scope is Scope.WARP
+                fits = fits and (chains(instruction) or not product.chained)
+                if fits and instruction.dtypes == (a, b, c):
+                    yield instruction
+
+
+@lru_cache(maxsize=256)
+def chains(instruction: MatrixInstruction) -> bool:
+    """Whether a result lies in registers as operand A of the next product does."""
+    a, c = instruction.a.fragment, instruction.c.fragment
+    width = lcm(instruction.n, instruction.k)
+    results = c.repeat((1, width // instruction.n))
+    return a.repeat((1, width // instruction.k)) == results
+
+
+def can_share(m: int, n: int, warps: int, instruction: MatrixInstruction) -> bool:
+    """Whether some grid of all `warps` covers an `m` x `n` result exactly."""
+    return any(_grids(m, n, warps, instruction))
+
+
+def _grids(m: int, n: int, warps: int, instruction: MatrixInstruction) -> Iterator[WarpGrid]:
+    rows, columns = instruction.m, instruction.n
+    for count in range(1, warps + 1):
+        whole = warps % count == 0 and m % (rows * count) == 0
+        if whole and n % (columns * (warps // count)) == 0:
+            yield WarpGrid(m, n, count, warps // count, (rows, columns))
 
 
 @lru_cache(maxsize=256)
@@ -144,11 +176,7 @@ def partition_warps(
     Raises `TileValueError` when no grid of all warps covers the result exactly.
     """
     rows, columns = instruction.m, instruction.n
-    grids = [
-        WarpGrid(m, n, count, warps // count, (rows, columns))
-        for count in range(1, warps + 1)
-        if warps % count == 0 and m % (rows * count) == 0 and n % (columns * (warps // count)) == 0
-    ]
+    grids = list(_grids(m, n, warps, instruction))
     if not grids:
         raise TileValueError(
             f"No valid warp partition: {warps} warp{'s' if warps > 1 else ''} cannot share a "

@@ -256,7 +256,7 @@ class _Lowering:
                 last = context.names.var("last", self.dtype)
                 from_last = (Load(value, zero), int_const(size - 1))
                 stmts += [
-                    Exchange(last, "shfl", from_last, site=self.op.site),
+                    Exchange(last, "shfl", from_last, size, site=self.op.site),
                     Store(carry, zero, last, site=self.op.site),
                 ]
             return seq(stmts)
@@ -274,7 +274,7 @@ class _Lowering:
             has_one = binary("ge", context.lane, int_const(distance))
             total = select(has_one, self._combine(before, own), own)
             stmts += [
-                Exchange(before, "shfl_up", (own, int_const(distance)), site=self.op.site),
+                Exchange(before, "shfl_up", (own, int_const(distance)), size, site=self.op.site),
                 Store(value, zero, total, site=self.op.site),
             ]
             distance *= 2

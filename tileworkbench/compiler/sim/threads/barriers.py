@@ -214,8 +214,8 @@ class WarpWait:
 
 
 def translate_warp_barrier(stmt: simt.WarpBarrier, expr: ExpressionTranslator) -> Arrive:
-    """The closure of a barrier of a warp."""
-    mask = expr(stmt.mask)
+    """The closure of a barrier of a warp of the language."""
+    mask, size = expr(stmt.mask), simt.LANGUAGE_WARP
 
     def arrive(frame: ThreadFrame) -> Wait:
         frame.counters.instruction("warp barrier", frame.active())
@@ -223,15 +223,15 @@ def translate_warp_barrier(stmt: simt.WarpBarrier, expr: ExpressionTranslator) -
         threads = frame.active_threads()
         met: dict[int, _WarpMeeting] = {}
         for thread in map(int, threads):
-            warp = thread // frame.warp
+            warp = thread // size
             if warp not in met:
-                first = warp * frame.warp
-                lanes = range(first, min(first + frame.warp, frame.threads))
+                first = warp * size
+                lanes = range(first, min(first + size, frame.threads))
                 needed = frozenset(t for t in lanes if int(bits[thread]) >> (t - first) & 1)
                 met[warp] = frame.warp_meetings.setdefault((warp, needed), _WarpMeeting(needed))
             met[warp].arrived.add(thread)
         for warp, meeting in met.items():
-            times, old = frame.order.release(threads[threads // frame.warp == warp]), meeting.times
+            times, old = frame.order.release(threads[threads // size == warp]), meeting.times
             meeting.times = times if old is None else np.maximum(old, times)
             if meeting.complete:
                 del frame.warp_meetings[warp, meeting.needed]

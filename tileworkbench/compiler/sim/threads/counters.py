@@ -3,52 +3,67 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.machine.machine import SharedMemory
 from tileworkbench.compiler.sim.report import AccessCount
 
 Array = np.ndarray[Any, Any]
-BANKS = 32
 WORD = 4
-LINE = BANKS * WORD
 SECTOR = 32
+MEMORY = SharedMemory(0)  # 32 banks, lanes in their order
 _MOST_PATTERNS = 1 << 14
 _NOBODY = np.iinfo(np.int64).max
 
 
-def phases_of(width: int) -> int:
-    """How many threads shared memory serves at once when each accesses `width` bytes."""
-    return 32 if width <= WORD else 16 if width <= 8 else 8
-
-
-def wavefronts(addresses: Array, active: Array, width: int, group: int) -> tuple[int, int]:
-    """(wavefronts, ideal) of accesses of `width` bytes at byte `addresses`, `group` of them in a
-    phase: the sums of `phase_costs`.
+@dataclass(frozen=True, slots=True)
+class Service:
+    """How shared memory with `banks` banks serves the lanes of a warp that access `width` bytes
+    each: `phases` has the lanes that are served at once.
     """
-    used, ideal = phase_costs(addresses, active, width, group)
+
+    phases: tuple[tuple[int, ...], ...]
+    width: int
+    banks: int
+
+
+@lru_cache(maxsize=256)
+def service_of(memory: SharedMemory, warp: int, width: int, kind: str) -> Service:
+    """The service of an access of the `kind` of `AccessCount`."""
+    return Service(memory.phases(warp, width, kind == "load"), width, memory.banks)
+
+
+def wavefronts(addresses: Array, active: Array, service: Service) -> tuple[int, int]:
+    """(wavefronts, ideal) of the threads' accesses at byte `addresses`: the sums of `phase_costs`.
+    """
+    used, ideal = phase_costs(addresses, active, service)
     return int(used.sum()), int(ideal.sum())
 
 
-def phase_costs(addresses: Array, active: Array, width: int, group: int) -> tuple[Array, Array]:
-    """(wavefronts, ideal) of each phase of accesses of `width` bytes at byte `addresses`, `group`
-    of them in a phase.
+def phase_costs(addresses: Array, active: Array, service: Service) -> tuple[Array, Array]:
+    """(wavefronts, ideal) of each phase of the threads' accesses at byte `addresses`.
 
     A phase takes as many wavefronts as the busiest bank has distinct words, and could take the
-    number of its distinct bytes over 128.
+    number of its distinct bytes over those of all banks.
     """
-    missing = -len(addresses) % group
+    width, banks, group = service.width, service.banks, len(service.phases[0])
+    lanes = np.array(service.phases).reshape(-1)
+    missing = -len(addresses) % len(lanes)
     if missing:
         addresses = np.concatenate([addresses, np.zeros(missing, np.int64)])
         active = np.concatenate([active, np.zeros(missing, np.bool_)])
+    addresses = addresses.reshape(-1, len(lanes))[:, lanes].reshape(-1)
+    active = active.reshape(-1, len(lanes))[:, lanes].reshape(-1)
     words = _units(addresses, active, width, WORD).reshape(len(addresses) // group, -1)
     words.sort(axis=1)
     new = words != _NOBODY
     new[:, 1:] &= words[:, 1:] != words[:, :-1]
     rows = np.nonzero(new)[0]
-    load = np.bincount(rows * BANKS + words[new] % BANKS, minlength=len(words) * BANKS)
+    load = np.bincount(rows * banks + words[new] % banks, minlength=len(words) * banks)
     if width >= WORD:
         counts = np.bincount(rows, minlength=len(words)) * WORD
     else:
@@ -60,7 +75,7 @@ def phase_costs(addresses: Array, active: Array, width: int, group: int) -> tupl
                 )
             ]
         )
-    return load.reshape(-1, BANKS).max(axis=1), -(-counts // LINE)
+    return load.reshape(-1, banks).max(axis=1), -(-counts // (banks * WORD))
 
 
 def sectors(addresses: Array, active: Array, width: int, warp: int) -> tuple[int, int]:
@@ -101,10 +116,10 @@ class _Total:
 
 
 class Counters:
-    """The sums of a run on a machine whose warps have `warp` threads."""
+    """The sums of a run on a machine with this shared memory, whose warps have `warp` threads."""
 
-    def __init__(self, warp: int) -> None:
-        self.warp = warp
+    def __init__(self, warp: int, memory: SharedMemory = MEMORY) -> None:
+        self.warp, self.memory = warp, memory
         self._totals: dict[tuple[int, str, str, str, int], _Total] = {}
         self._instructions: dict[str, int] = {}
         self._known: dict[tuple[Any, ...], tuple[int, int]] = {}
@@ -122,18 +137,12 @@ class Counters:
         addresses: Array,
         active: Array,
         width: int,
-        group: int | None = None,
-        requests: int | None = None,
     ) -> None:
-        """The threads of a block access shared memory, `addresses[t]` for thread t.
-
-        `group` accesses form a phase, by default as many as their width allows; `requests` is how
-        many instructions of a warp that is, by default one for each warp.
-        """
-        group = phases_of(width) if group is None else group
-        used, ideal = self._memo(wavefronts, LINE, addresses, active, width, group)
+        """The threads of a block access shared memory, `addresses[t]` for thread t."""
+        service = service_of(self.memory, self.warp, width, kind)
+        used, ideal = self._memo(wavefronts, self.memory.row_bytes, addresses, active, service)
         total = self._total(site, buffer, "shared", kind, width)
-        total.count += _warps(active, self.warp) if requests is None else requests
+        total.count += _warps(active, self.warp)
         total.wavefronts += used
         total.ideal += ideal
 
@@ -151,7 +160,7 @@ class Counters:
         return self._totals.setdefault((site, buffer, scope, kind, width), _Total())
 
     def _memo(
-        self, function: Any, period: int, addresses: Array, active: Array, *options: int
+        self, function: Any, period: int, addresses: Array, active: Array, *options: Any
     ) -> tuple[int, int]:
         """The same pattern at another place costs the same, where that is a multiple of `period`
         bytes away.

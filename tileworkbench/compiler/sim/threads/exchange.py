@@ -1,7 +1,8 @@
 """Values that threads of a warp exchange, as the PTX ISA defines them ("shfl.sync", "vote.sync",
 "match.sync").
 
-All threads of a warp (or of the mask) must execute an exchange together; reading from a thread that
+A warp of these exchanges has the 32 threads of the language, or the `width` of a shuffle where that
+is more: half of a wave of 64. All threads of a warp (or of the mask) must execute an exchange together; reading from a thread that
 does not is recorded. Where a shuffle leaves the segment a thread keeps its own value.
 """
 
@@ -38,19 +39,19 @@ def translate_exchange(stmt: simt.Exchange, expr: ExpressionTranslator) -> Execu
     """The closure of an exchange within warps."""
     args, slot = expr.all(stmt.args), expr.slots.variable(stmt.var)
     mask = None if stmt.mask is None else expr(stmt.mask)
-    compute = _function(stmt)
+    compute, size = _function(stmt), max(stmt.width, simt.LANGUAGE_WARP)
     dtype = stmt.args[0].dtype if stmt.args else stmt.var.dtype
 
     def exchange(frame: ThreadFrame) -> None:
         frame.counters.instruction("exchange", frame.active())
-        active = _by_warp(frame, frame.active())
+        active = _by_warp(frame.active(), size)
         taking = active
         if stmt.kind != "activemask":
             named = _named_lanes(frame, None if mask is None else mask(frame), active)
             _require_named(frame, stmt.kind, named, active)
             taking = named & active
         given = [
-            _lanes_of(frame, arg(frame), dtype if at == 0 else None) for at, arg in enumerate(args)
+            _lanes_of(frame, arg(frame), dtype if at == 0 else None, size) for at, arg in enumerate(args)
         ]
         result = compute(frame, taking, *given)
         frame.values[slot] = result.reshape(-1)[: frame.threads]
@@ -58,28 +59,29 @@ def translate_exchange(stmt: simt.Exchange, expr: ExpressionTranslator) -> Execu
     return exchange
 
 
-def _by_warp(frame: ThreadFrame, values: Array) -> Array:
-    """Values by thread as [warp, lane], filled up with zeros."""
-    missing = -len(values) % frame.warp
+def _by_warp(values: Array, size: int) -> Array:
+    """Values by thread as [warp, lane] of warps of `size`, filled up with zeros."""
+    missing = -len(values) % size
     if missing:
         values = np.concatenate([values, np.zeros(missing, values.dtype)])
-    return values.reshape(-1, frame.warp)
+    return values.reshape(-1, size)
 
 
-def _lanes_of(frame: ThreadFrame, value: Any, dtype: DType | None) -> Array:
+def _lanes_of(frame: ThreadFrame, value: Any, dtype: DType | None, size: int) -> Array:
     made = np.asarray(value) if dtype is None else np.asarray(value, storage_dtype(dtype))
-    return _by_warp(frame, np.broadcast_to(made, frame.lanes))
+    return _by_warp(np.broadcast_to(made, frame.lanes), size)
 
 
 def _named_lanes(frame: ThreadFrame, mask: Any, active: Array) -> Array:
     """The lanes that must take part: of each warp that has an active thread, or of the mask."""
-    exist = _by_warp(frame, np.ones(frame.threads, np.bool_))
+    size = active.shape[1]
+    exist = _by_warp(np.ones(frame.threads, np.bool_), size)
     running = active.any(axis=1, keepdims=True)
     if mask is None:
         return exist & running
-    bits = _by_warp(frame, np.broadcast_to(np.asarray(mask, np.uint64), frame.lanes))
+    bits = _by_warp(np.broadcast_to(np.asarray(mask, np.uint64), frame.lanes), size)
     first = np.take_along_axis(bits, np.argmax(active, axis=1)[:, None], axis=1)
-    lanes = np.arange(frame.warp, dtype=np.uint64)
+    lanes = np.arange(size, dtype=np.uint64)
     return np.asarray(exist & running & ((first >> lanes & np.uint64(1)) != 0))
 
 
@@ -133,7 +135,7 @@ def _shuffle(stmt: simt.Exchange) -> Callable[..., Array]:
     width, kind = stmt.width, stmt.kind
 
     def shuffle(frame: ThreadFrame, taking: Array, values: Array, operand: Array) -> Array:
-        lanes = np.arange(frame.warp)
+        lanes = np.arange(values.shape[1])
         low, high = lanes // width * width, lanes // width * width + width - 1
         amount = operand.astype(np.int64)
         if kind == "shfl":
@@ -169,7 +171,7 @@ def _combination(combine: Callable[[Any, Any], Any]) -> Callable[..., Array]:
 
     def reduce(frame: ThreadFrame, taking: Array, values: Array) -> Array:
         made, has = values.copy(), taking.copy()
-        lanes, distance = np.arange(frame.warp), frame.warp
+        lanes, distance = np.arange(values.shape[1]), values.shape[1]
         while distance := distance // 2:
             other, others = made[:, lanes ^ distance], has[:, lanes ^ distance]
             both = np.asarray(combine(made, other), made.dtype)

@@ -15,6 +15,7 @@ from tileworkbench.compiler.ir.simt import LANGUAGE_WARP
 from tileworkbench.compiler.sim.frame import Frame
 from tileworkbench.compiler.sim.report import located
 from tileworkbench.compiler.sim.threads.barriers import BlockBarriers
+from tileworkbench.compiler.machine.machine import Machine
 from tileworkbench.compiler.sim.threads.counters import Counters
 from tileworkbench.compiler.sim.threads.order import Clock, ClusterPhases, Order
 from tileworkbench.compiler.sim.threads.register_file import RegisterFile
@@ -41,8 +42,14 @@ class Visit:
 
 def warp_size(program: Program) -> int:
     """The threads of a warp: those of the GPU that a program is for, else of the T language."""
+    machine = machine_for(program)
+    return LANGUAGE_WARP if machine is None else machine.lanes
+
+
+def machine_for(program: Program) -> Machine | None:
+    """The GPU that a program is for, if it is for one."""
     target = parse_target(program.target) if program.target else None
-    return LANGUAGE_WARP if target is None or target.kind == "cpu" else target.machine.lanes
+    return None if target is None or target.kind == "cpu" else target.machine
 
 
 @dataclass(slots=True)
@@ -79,7 +86,10 @@ class ThreadFrame(Frame):
     warp: int = LANGUAGE_WARP
 
     def __post_init__(self) -> None:
-        self.warp = self.counters.warp = warp_size(self.recorder.program)
+        machine = machine_for(self.recorder.program)
+        if machine is not None:
+            self.warp = self.counters.warp = machine.lanes
+            self.counters.memory = machine.shared
 
     def active(self) -> Array:
         """The active threads as an array of conditions."""

@@ -92,7 +92,7 @@ class _Lister(Evaluator[ThreadFrame]):
         frame = ThreadFrame([], [], recorder, SimOptions(), False, np.zeros(0, np.uint8))
         super().__init__(frame)
         self._program = program
-        self._requests = RequestRecorder(frame.warp)
+        self._requests = RequestRecorder(frame.warp, frame.counters.memory)
         self._shared: dict[Buffer, ArenaStorage] = {}
         self._maps: dict[Buffer, simt.TensorMap] = {}
         self.unlisted: dict[tuple[int, Buffer, str], str] = {}

@@ -1,9 +1,11 @@
-"""Matrix instructions of warps: ldmatrix, stmatrix and mma.sync, on all warps of a block at once.
+"""Matrix instructions of warps: ldmatrix, stmatrix, mma.sync and MFMA, on all warps of a block at
+once.
 
-The lane maps are those of the PTX ISA, "Matrix fragments for mma.m16n8k16" and its neighbours, from
-`layout.atoms`. Products of floats are summed in float32 (float64 for float64) and rounded to the
-accumulator's dtype once an instruction; integers are exact and wrap. Operands of dtype tfloat32, or
-float32, lose their lowest 13 bits (they are truncated, as tensor cores ignore those bits).
+The lane maps are those of the PTX ISA, "Matrix fragments for mma.m16n8k16" and its neighbours, and
+of AMD's ISA guides, "Matrix Arithmetic Instructions", from `layout.atoms`. Products of floats are
+summed in float32 (float64 for float64) and rounded to the accumulator's dtype once an instruction;
+integers are exact and wrap. Operands of dtype tfloat32, and float32 of mma.sync, lose their lowest
+13 bits (they are truncated, as tensor cores ignore those bits).
 """
 
 from __future__ import annotations
@@ -18,7 +20,13 @@ from tileworkbench.compiler.diagnostics import DivergenceError, RunError, Verify
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir.expr import Address
 from tileworkbench.compiler.ir.types import DType
-from tileworkbench.compiler.layout.atoms import mma_c, mma_operand
+from tileworkbench.compiler.layout.atoms import (
+    mfma_c,
+    mfma_c_wide,
+    mfma_operand,
+    mma_c,
+    mma_operand,
+)
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
 from tileworkbench.compiler.sim.observers import tell_read, tell_written
@@ -218,14 +226,24 @@ def by_lane(fragment: Fragment) -> tuple[Array, int]:
     return lane * fragment.slots + slot, fragment.slots
 
 
+def _places(stmt: simt.Mma) -> tuple[Fragment, Fragment, Fragment]:
+    """Where A, B and C are: eight columns are mma.sync, squares MFMA. Raises `VerifyError`."""
+    shape = stmt.m, stmt.n, stmt.k
+    if stmt.n == 8 and stmt.m in (8, 16):
+        bits = stmt.a.buffer.dtype.bits, stmt.b.buffer.dtype.bits
+        a, b = mma_operand(stmt.m, stmt.k, bits[0]), mma_operand(stmt.n, stmt.k, bits[1])
+        return a, b, mma_c(stmt.m)
+    if stmt.m == stmt.n and stmt.m in (16, 32):
+        operand, double = mfma_operand(stmt.m, stmt.k), stmt.c.buffer.dtype.bits == 64
+        return operand, operand, mfma_c_wide() if double else mfma_c(stmt.m)
+    raise VerifyError("mma.m{}n{}k{}".format(*shape))
+
+
 def translate_mma(stmt: simt.Mma, expr: ExpressionTranslator) -> Execute:
-    """The closure of mma.sync."""
+    """The closure of mma.sync and of MFMA."""
     a, b, c = Registers(stmt.a, expr), Registers(stmt.b, expr), Registers(stmt.c, expr)
-    if stmt.n != 8 or stmt.m not in (8, 16):
-        raise VerifyError(f"mma.m{stmt.m}n{stmt.n}k{stmt.k}")
-    at_a, slots_a = by_lane(mma_operand(stmt.m, stmt.k, a.dtype.bits))
-    at_b, slots_b = by_lane(mma_operand(stmt.n, stmt.k, b.dtype.bits))
-    at_c, slots_c = by_lane(mma_c(stmt.m))
+    (at_a, slots_a), (at_b, slots_b), (at_c, slots_c) = map(by_lane, _places(stmt))
+    truncates = stmt.n == 8
     inverse = np.argsort(at_c.reshape(-1))
 
     def mma(frame: ThreadFrame) -> None:
@@ -234,19 +252,21 @@ def translate_mma(stmt: simt.Mma, expr: ExpressionTranslator) -> Execute:
         left = a.read(frame, slots_a).reshape(-1, frame.warp * slots_a)[:, at_a]
         right = b.read(frame, slots_b).reshape(-1, frame.warp * slots_b)[:, at_b]
         old = c.read(frame, slots_c).reshape(-1, frame.warp * slots_c)[:, at_c]
-        left, right = multiplied(left, a.dtype), multiplied(right, b.dtype)
+        left, right = (
+            multiplied(values, each.dtype, truncates) for values, each in ((left, a), (right, b))
+        )
         total = accumulate(left, right.swapaxes(1, 2), old, c.dtype)
         c.write(frame, total.reshape(len(total), -1)[:, inverse].reshape(-1, slots_c))
 
     return mma
 
 
-def multiplied(values: Array, dtype: DType) -> Array:
-    """Operand elements in the type they are multiplied in."""
+def multiplied(values: Array, dtype: DType, truncates: bool = True) -> Array:
+    """Operand elements in the type they are multiplied in; `truncates`: float32 is read as tf32."""
     if not dtype.is_float or dtype.bits == 64:
         return values.astype(np.float64)  # exact, and fast
     wide = values.astype(np.float32)
-    if dtype.bits == 32:
+    if dtype == "tfloat32" or (dtype.bits == 32 and truncates):
         return (wide.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
     return wide
 

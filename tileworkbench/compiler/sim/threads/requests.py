@@ -9,15 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from tileworkbench.compiler.machine.machine import SharedMemory
 from tileworkbench.compiler.sim.report import AccessCount
 from tileworkbench.compiler.sim.threads.counters import (
-    BANKS,
-    LINE,
+    MEMORY,
     SECTOR,
     WORD,
     Counters,
+    Service,
     phase_costs,
-    phases_of,
+    service_of,
 )
 
 Array = np.ndarray[Any, Any]
@@ -54,6 +55,7 @@ class Phase:
     lanes: tuple[int, ...]
     addresses: tuple[int, ...]
     width: int
+    bank_count: int = MEMORY.banks
 
     @cached_property
     def banks(self) -> dict[int, dict[int, tuple[int, ...]]]:
@@ -61,7 +63,7 @@ class Phase:
         banks: dict[int, dict[int, list[int]]] = {}
         for lane, address in zip(self.lanes, self.addresses, strict=True):
             for word in self.words(address):
-                banks.setdefault(word % BANKS, {}).setdefault(word, []).append(lane)
+                banks.setdefault(word % self.bank_count, {}).setdefault(word, []).append(lane)
         return {
             bank: {word: tuple(lanes) for word, lanes in sorted(words.items())}
             for bank, words in sorted(banks.items())
@@ -83,7 +85,7 @@ class Phase:
             count = WORD * sum(map(len, self.banks.values()))
         else:
             count = self.width * len(set(self.addresses))
-        return -(-count // LINE)
+        return -(-count // (WORD * self.bank_count))
 
     def collides(self, lane: int) -> tuple[int, ...]:
         """The lanes that want another word of a bank that `lane` uses."""
@@ -107,6 +109,7 @@ class WarpAccess:
         base: the first byte of the buffer in shared memory; 0 for tensors.
         warp: the threads of a warp.
         places: elements that the buffer has room for, over all its versions; 0 where unknown.
+        memory: the shared memory of the machine.
     """
 
     count: AccessCount
@@ -115,30 +118,31 @@ class WarpAccess:
     warp: int
     base: int = 0
     places: int = 0
+    memory: SharedMemory = MEMORY
+
+    @property
+    def service(self) -> Service:
+        """How shared memory serves the lanes of a warp."""
+        return service_of(self.memory, self.warp, self.count.width, self.count.kind)
 
     @property
     def group(self) -> int:
         """The lanes of a phase."""
-        return phases_of(self.count.width)
+        return len(self.service.phases[0])
 
     def phases(self, request: int = 0) -> Iterator[Phase]:
         """The phases of a request in which some lane takes part, warp by warp."""
         asked = self.requests[request]
-        for start in range(0, len(asked.active), self.group):
-            threads = [
-                thread
-                for thread in range(start, min(start + self.group, len(asked.active)))
-                if asked.active[thread]
-            ]
-            if threads:
-                yield Phase(
-                    request,
-                    start // self.warp,
-                    start % self.warp // self.group,
-                    tuple(thread % self.warp for thread in threads),
-                    tuple(int(asked.addresses[thread]) for thread in threads),
-                    self.count.width,
-                )
+        for first in range(0, len(asked.active), self.warp):
+            for number, lanes in enumerate(self.service.phases):
+                there = (lane for lane in sorted(lanes) if first + lane < len(asked.active))
+                taking = tuple(lane for lane in there if asked.active[first + lane])
+                if taking:
+                    addresses = tuple(int(asked.addresses[first + lane]) for lane in taking)
+                    yield Phase(
+                        *(request, first // self.warp, number, taking, addresses),
+                        *(self.count.width, self.memory.banks),
+                    )
 
     @property
     def degree(self) -> int:
@@ -148,7 +152,7 @@ class WarpAccess:
     def costs(self, request: int = 0) -> Array:
         """The wavefronts of all phases of a request, those without lanes too: ``(phases,)``."""
         asked = self.requests[request]
-        return phase_costs(asked.addresses, asked.active, self.count.width, self.group)[0]
+        return phase_costs(asked.addresses, asked.active, self.service)[0]
 
     def sectors(self, request: int = 0) -> dict[int, tuple[int, ...]]:
         """Global memory: for each warp of a request, the 32-byte sectors that it touches."""
@@ -208,8 +212,8 @@ class _Found:
 class RequestRecorder:
     """Counts requests, and keeps them."""
 
-    def __init__(self, warp: int) -> None:
-        self._warp, self._counters = warp, Counters(warp)
+    def __init__(self, warp: int, memory: SharedMemory = MEMORY) -> None:
+        self._warp, self._memory, self._counters = warp, memory, Counters(warp, memory)
         self._found: dict[Key, _Found] = {}
 
     def add(
@@ -249,6 +253,7 @@ class RequestRecorder:
                 self._warp,
                 kept.base,
                 kept.places,
+                self._memory,
             )
             for count, kept in zip(counts, self._found.values(), strict=True)
         )
