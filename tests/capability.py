@@ -12,7 +12,7 @@ import os
 import pytest
 
 VARIABLE = "TILEWORKBENCH_REQUIRE"
-CAPABILITIES = frozenset({"browser", "gpu", "nvrtc"})
+CAPABILITIES = frozenset({"browser", "gpu", "hip", "nvrtc"})
 
 
 def required_capabilities() -> frozenset[str]:

@@ -46,6 +46,7 @@ class TargetStatus:
 
 def targets() -> list[TargetStatus]:
     """Every target with what is usable on this machine and why the others are not."""
+    from tileworkbench.compiler.device.amd.kernel import UNAVAILABLE
     from tileworkbench.compiler.device.nvidia.driver import missing_device
     from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 
@@ -53,8 +54,8 @@ def targets() -> list[TargetStatus]:
     device, nvrtc = missing_device() or "", missing_nvrtc() or ""
     for arch in ARCHITECTURES:
         if arch.startswith("gfx"):
-            reason = "code for AMD GPUs is not part of this version"
-            statuses.append(TargetStatus(f"hip:{arch}", False, reason))
+            statuses.append(TargetStatus(f"hip:{arch}", False, UNAVAILABLE))
+            statuses.append(TargetStatus(f"sim:{arch}", True))
             continue
         statuses.append(TargetStatus(f"cuda:{arch}", not (device or nvrtc), device or nvrtc))
         statuses.append(TargetStatus(f"sim:{arch}", True))

@@ -46,7 +46,7 @@ def run_pytest(
         (SKIPPED_OTHERWISE, "browser", 1, f"{VARIABLE} asks for 'browser', yet the test skipped"),
         ("pass", "browser", 0, "1 passed"),
         ("pass", "browser,gpu", 1, f"{VARIABLE} asks for ['gpu'], yet no such test passed."),
-        ("pass", "browsers", 4, "names 'browsers'; it may name ['browser', 'gpu', 'nvrtc']"),
+        ("pass", "browsers", 4, "names 'browsers'; it may name ['browser', 'gpu', 'hip', 'nvrtc']"),
     ],
 )
 def test_required_capability(

@@ -124,14 +124,15 @@ def test_exchanges_of_values(call: str, expected: Any) -> None:
 
 
 @pytest.mark.parametrize(("target", "lanes"), [("", 32), ("sim:sm_80", 32), ("hip:gfx90a", 64)])
-def test_a_warp_is_that_of_the_target(target: str, lanes: int) -> None:
+def test_exchanges_are_of_the_languages_warps_on_every_target(target: str, lanes: int) -> None:
+    """A wave of 64 has two of them; it accesses memory as a whole."""
     text = "A: (128,) int32; B: (128,) int32; C: (128,) uint64"
     body = "x = A[tx]\ny = T.warp_sum(x)\nz = T.ballot(x > 0)\nB[tx] = y\nC[tx] = z"
     arrays = {"A": np.resize(V, 128), "B": zeros(128), "C": np.zeros(128, np.uint64)}
     found = simulate(threads(text, body, 128, target=target), arrays)
-    warps = arrays["A"].reshape(-1, lanes)
-    assert found.arrays["B"].tolist() == warps.sum(1).repeat(lanes).tolist()
-    assert found.arrays["C"].tolist() == [_bits(warp > 0) for warp in warps for _ in range(lanes)]
+    warps = arrays["A"].reshape(-1, 32)
+    assert found.arrays["B"].tolist() == warps.sum(1).repeat(32).tolist()
+    assert found.arrays["C"].tolist() == [_bits(warp > 0) for warp in warps for _ in range(32)]
     assert [a.count for a in found.report.accesses if a.buffer == "A"] == [128 // lanes]
 
 

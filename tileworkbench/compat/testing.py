@@ -78,7 +78,7 @@ def _absent(name: str, reason: str) -> Callable[..., Any]:
     return requires
 
 
-_AMD = "code for AMD GPUs is not part of this version"
+_AMD = "calls of AMD's driver are not part of this version"
 _APPLE = "code for Apple GPUs is not part of this version"
 # What a test may need, beyond CUDA.
 FEATURES: dict[str, Callable[..., Any]] = {

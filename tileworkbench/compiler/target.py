@@ -4,6 +4,7 @@ of architectures.
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 
 from tileworkbench.compiler.diagnostics import TileValueError
@@ -69,16 +70,16 @@ def parse_target(text: str) -> Target:
         return _gpu(tail or "sm_80", "native")
     if head == "hip" and tail in ARCHITECTURES and tail.startswith("gfx"):
         return _gpu(tail, "native")
-    if (
-        head in ("sim", "ptx")
-        and tail in ARCHITECTURES
-        and not (head == "ptx" and tail.startswith("gfx"))
-    ):
+    if head == "sim" and tail in ARCHITECTURES:
         return _gpu(tail, head)
+    if head == "ptx" and tail in ARCHITECTURES and not tail.startswith("gfx"):
+        return _gpu(tail, head)
+    near = difflib.get_close_matches(tail or head, ARCHITECTURES, 3)
+    meant = f"near it: {', '.join(near)}; " if near and (tail or head) not in ARCHITECTURES else ""
     raise TileValueError(
         f"'{text}' is not a target",
-        hint="use 'cpu', 'cpu:avx2', 'cuda:<arch>', 'hip:<arch>', 'sim:<arch>' or 'ptx:<arch>' "
-        f"with arch one of {', '.join(ARCHITECTURES)}",
+        hint=f"{meant}use 'cpu', 'cpu:avx2', 'cuda:<arch>', 'hip:<arch>', 'sim:<arch>' or "
+        f"'ptx:<arch>' with arch one of {', '.join(ARCHITECTURES)}",
     )
 
 

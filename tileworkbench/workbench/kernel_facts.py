@@ -153,7 +153,7 @@ class KernelFacts(PipelineFacts, ReplayFacts):
     def threads(self) -> int:
         """Threads of a block as it is launched: with those that `specialize_warps` adds."""
         snapshots = self._compiled.record.snapshots
-        on_gpu = snapshots and self._compiled.target.kind == "cuda"
+        on_gpu = snapshots and self.is_for_gpu
         launch = _launch(snapshots[-1].program if on_gpu else self.program)
         return prod(launch.threads) if launch else 1
 

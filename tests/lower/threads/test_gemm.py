@@ -434,5 +434,11 @@ def test_the_best_instruction_is_taken() -> None:
     assert shape("cuda:sm_75", "uint4", "int32", 64) == (8, 8, 32)
     assert shape("cuda:sm_90", "int4", "int32", 64) == (16, 8, 32)
     assert shape("cuda:sm_80", "float32", "float64", 32) is None
-    assert shape("hip:gfx942", "float16", "float32", 32) is None
+    assert shape("hip:gfx942", "float16", "float32", 32) == (32, 32, 16)
+    assert shape("hip:gfx942", "float16", "float32", 32, m=16) == (16, 16, 32)
+    assert shape("hip:gfx942", "float16", "float32", 24) == (32, 32, 8)
+    assert shape("hip:gfx942", "float8_e4m3fn", "float32", 32) == (32, 32, 16)  # as float16
+    assert shape("hip:gfx942", "float8_e4m3fnuz", "float32", 32) == (32, 32, 32)
+    assert shape("hip:gfx90a", "tfloat32", "float32", 32) is None
+    assert shape("hip:gfx942", "uint8", "int32", 32) is None
     assert not machine_of("gfx942").dot_product

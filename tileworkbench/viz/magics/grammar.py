@@ -23,7 +23,7 @@ _TARGET_HELP = (
     "what to compile for; of a list, a column each. auto: a GPU if there is one, else cpu. cpu, "
     "cpu:avx512, cpu:avx2, cpu:generic: this machine. sim:sm_80: the threads of a GPU, simulated. "
     "ptx:sm_80: its PTX, interpreted. cuda:sm_80: the GPU itself. sm_80 may be any of sm_75 to "
-    "sm_120. hip:gfx942: known, without code yet. '%%tile targets' says what works here"
+    "sm_120. hip:gfx942: HIP code; sim:gfx942 simulates it. '%%tile targets' says what works here"
 )
 _HEADS = ("auto", "cpu", "cuda", "hip", "sim", "ptx")
 

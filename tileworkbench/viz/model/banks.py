@@ -214,8 +214,8 @@ def about(view: KernelView) -> str:
     text = (
         f"Shared memory has {memory.banks} banks of 4 bytes. It serves the lanes of a phase at "
         f"once: {narrow} lanes of at most 4 bytes, {pair} of 8, {vector} of 16{matrix}. Lanes that "
-        "want different words of one bank wait for each other; the same word is given to all of them "
-        "at once. A phase takes as many wavefronts as its busiest bank has different words. A "
+        "want different words of one bank wait for each other; the same word is given to all of "
+        "them at once. A phase takes as many wavefronts as its busiest bank has different words. A "
         f"block of this kernel takes {used} wavefronts where its bytes need {ideal}"
     )
     counted = "Counted for one iteration of each loop."
@@ -367,7 +367,8 @@ def _card(access: WarpAccess) -> str:
     title = f"{count.buffer}: {count.described}, {lanes}: {phase.degree} wavefronts"
     alt = f"{title}; a row per lane, a column per bank, red where lanes wait for each other"
     picture = html.image(png_address(pixels), alt, pixels.shape[1], pixels.shape[0])
-    axes = f"rows: lanes; columns: banks 0 to {phase.bank_count - 1}; green: one word of a bank, red: one of several"
+    banks = f"banks 0 to {phase.bank_count - 1}"
+    axes = f"rows: lanes; columns: {banks}; green: one word of a bank, red: one of several"
     return html.tag(
         "div",
         "margin:6px 0",

@@ -110,7 +110,9 @@ class Dialect(ABC):
 
     @abstractmethod
     def intrinsic(self, name: str, args: list[str], dtype: DType) -> str | None:
-        """A call that is no function of <math.h>; None where the language has none for it."""
+        """A call of something else than a function of <math.h>; None for such a function, or where
+        the language has nothing for it.
+        """
 
     # What threads do together
 

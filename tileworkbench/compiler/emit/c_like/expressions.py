@@ -286,11 +286,11 @@ class Expressions:
                 args = [f"{wrapped(args[0], 6)} & {(1 << dtype.bits) - 1:#x}"]
             case "max_nan" | "min_nan":
                 return f"{self.use(f'{name}{suffix}')}({', '.join(args)})"
+        if text := self.dialect.intrinsic(name, args, dtype):
+            return text
         called = self.dialect.math.get(name) or _MATH.get(name)
         if called and dtype.is_float:
             return f"{called}{suffix}({', '.join(args)})"
-        if text := self.dialect.intrinsic(name, args, dtype):
-            return text
         raise UnsupportedError(
             f"{self.dialect.language} emission does not know 'T.{name}' of '{dtype}'"
         )

@@ -41,7 +41,7 @@ from tileworkbench.compiler.lower.threads.inference import (
     Level,
     Proposal,
 )
-from tileworkbench.compiler.lower.threads.loaded_layouts import loaded_layout, loads_of
+from tileworkbench.compiler.lower.threads.loaded_layouts import loaded_layout
 from tileworkbench.compiler.lower.threads.loops import scale, unrolled
 from tileworkbench.compiler.lower.threads.mma import (
     MatrixPlan,
@@ -66,9 +66,9 @@ def product_of(op: Gemm) -> Product:
     """The extents and dtypes of `op`."""
     m, n = (const_int(extent) or 0 for extent in op.c.extents[-2:])
     k = const_int(op.a.extents[-2 if op.transpose_a else -1]) or 0
-    operands = (op.a.buffer, op.b.buffer)
-    chained = any(o.scope == "local.fragment" and o.dtype.bits == 16 for o in operands)
-    return Product(m, n, k, *(o.dtype for o in operands), op.c.buffer.dtype, chained)
+    a, b = op.a.buffer, op.b.buffer
+    chained = any(each.scope == "local.fragment" and each.dtype.bits == 16 for each in (a, b))
+    return Product(m, n, k, a.dtype, b.dtype, op.c.buffer.dtype, chained)
 
 
 def plan_of(op: Gemm, context: ThreadContext) -> MatrixPlan | None:
@@ -199,9 +199,10 @@ def _shared_layout(
         return wgmma.shared_layout(buffer)
     machine = context.target.machine
     if plan is not None and machine.move(loads=True) is None and buffer.dtype.bits >= 8:
-        operand = {"a": plan.instruction.a, "b": plan.instruction.b}[name]
-        loads = loads_of(operand.fragment, buffer.dtype.bits, k_last)
-        return loaded_layout(tuple(constant), buffer.dtype.bits, loads, machine)
+        row = plan.instruction
+        operand = {"a": row.a, "b": row.b}[name].fragment
+        box, bits = tuple(constant), buffer.dtype.bits
+        return loaded_layout(box, bits, operand, k_last, row.c.fragment, machine)
     reader, memory = _reader(buffer.dtype, k_last, plan), machine.shared
     return operand_layout(constant, buffer.dtype.bits, reader, memory)
 

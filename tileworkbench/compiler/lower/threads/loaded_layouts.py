@@ -1,8 +1,9 @@
 """Shared-memory layouts of operands that lanes load by themselves, register after register.
 
 No rule says which swizzle serves every instruction, so the first of a few is taken whose loads take
-the fewest wavefronts by the rules of the machine. Units of 16 bytes or more stay in one piece, so
-copies by rows have no conflicts either.
+the fewest wavefronts by the rules of the machine; of equal ones that into which a result, which may
+be the operand of the next product, is stored with the fewest. Units of 16 bytes or more stay in one
+piece, so copies by rows have no conflicts either.
 """
 
 from __future__ import annotations
@@ -22,33 +23,41 @@ Place = Callable[[Any, Any], Any]  # row and column of a tile to its offset, in 
 
 
 @dataclass(frozen=True, slots=True)
-class Loads:
-    """How a warp loads one operand: for each load the row and the column where each lane begins,
-    and the bytes of a lane.
+class Accesses:
+    """How a warp loads an operand, or stores a result: for each access the row and the column where
+    each lane begins, and the bytes of a lane.
     """
 
     starts: tuple[tuple[tuple[int, int], ...], ...]
     width: int
+    reads: bool
 
 
 @lru_cache(maxsize=256)
-def loads_of(fragment: Fragment, bits: int, k_last: bool) -> Loads:
-    """The loads of an operand with this fragment from elements of `bits` bits; `k_last`: K is the
-    last dimension of the tile, so that neighbours along K are loaded at once.
+def _accesses(fragment: Fragment, bits: int, reads: bool, rows_last: bool = False) -> Accesses:
+    """One access for each run of registers of `fragment`; `rows_last`: what it calls rows is the
+    last dimension of the tile, so that every element is an access.
     """
-    run = register_map(fragment).run if k_last else 1
+    run = 1 if rows_last else register_map(fragment).run
     held = [fragment.elements_of(lane).tolist() for lane in range(fragment.threads)]
     starts = tuple(
-        tuple((row, k) if k_last else (k, row) for row, k in (each[slot] for each in held))
+        tuple((at[1], at[0]) if rows_last else (at[0], at[1]) for at in (e[slot] for e in held))
         for slot in range(0, fragment.slots, run)
     )
-    return Loads(starts, max(run * bits // 8, 1))
+    return Accesses(starts, max(run * bits // 8, 1), reads)
 
 
-def loaded_layout(shape: tuple[int, ...], bits: int, loads: Loads, machine: Machine) -> Layout:
-    """The layout of a buffer of `bits`-bit elements from which a warp makes `loads`."""
+def loaded_layout(
+    shape: tuple[int, ...], bits: int, operand: Fragment, k_last: bool, result: Fragment,
+    machine: Machine,
+) -> Layout:  # fmt: skip
+    """The layout of a buffer of `bits`-bit elements from which a warp loads `operand`, with K as
+    the last dimension or not, and into which it may have stored `result`.
+    """
     rows, columns = shape[-2:]
-    chosen = _chosen(rows, columns, bits, loads, machine.name, machine.shared)
+    loads = _accesses(operand, bits, True, not k_last)
+    stores = _accesses(result, bits, False)
+    chosen = _chosen(columns, bits, (loads, stores), machine.name, machine.shared)
     if isinstance(chosen, int):
         return Layout.padded((rows, columns), chosen).expand(shape[:-2])
     return Layout((rows, columns), _place(columns, chosen)).expand(shape[:-2])
@@ -75,22 +84,35 @@ def _place(columns: int, swizzle: _Swizzle) -> Place:
 
 @lru_cache(maxsize=256)
 def _chosen(
-    rows: int, columns: int, bits: int, loads: Loads, arch: str, memory: SharedMemory
+    columns: int, bits: int, accesses: tuple[Accesses, Accesses], arch: str, memory: SharedMemory
 ) -> _Swizzle | int:
-    """The first swizzle without conflicts, else what has the fewest, or rows further apart."""
-    best: tuple[int, _Swizzle | int] | None = None
-    least = _cost(lambda i, j: i * columns + j, bits, loads, memory, ideal=True)
-    for choice in (*_swizzles(columns, bits), *_pitches(columns, bits)):
-        if isinstance(choice, int):
-            cost = _cost(lambda i, j, pitch=choice: i * pitch + j, bits, loads, memory)
-        else:
-            cost = _cost(_place(columns, choice), bits, loads, memory)
-        if best is None or cost < best[0]:
-            best = cost, choice
-        if cost <= least:
+    """The first swizzle without conflicts, else what has the fewest; rows further apart where no
+    swizzle has as few in loads.
+    """
+    loads, stores = accesses
+    plain = _padded(columns)
+    least = _cost(plain, bits, loads, memory, ideal=True)
+    best: tuple[int, int, _Swizzle | int] | None = None
+    choices: list[_Swizzle | int] = [*_swizzles(columns, bits), *_pitches(columns, bits)]
+    for choice in choices:
+        padded = isinstance(choice, int)
+        if padded and best is not None and best[0] <= least:
+            break
+        place = _padded(choice) if isinstance(choice, int) else _place(columns, choice)
+        cost = _cost(place, bits, loads, memory)
+        if best is not None and cost > best[0]:
+            continue
+        stored = _cost(place, bits, stores, memory)
+        if best is None or (cost, stored) < best[:2]:
+            best = cost, stored, choice
+        if cost <= least and stored <= _cost(plain, bits, stores, memory, ideal=True):
             break
     assert best is not None  # rows as they are come first
-    return best[1]
+    return best[2]
+
+
+def _padded(pitch: int) -> Place:
+    return lambda i, j: i * pitch + j
 
 
 def _swizzles(columns: int, bits: int) -> Iterator[_Swizzle]:
@@ -110,18 +132,18 @@ def _pitches(columns: int, bits: int) -> Iterator[int]:
 
 
 def _cost(
-    place: Place, bits: int, loads: Loads, memory: SharedMemory, ideal: bool = False
+    place: Place, bits: int, accesses: Accesses, memory: SharedMemory, ideal: bool = False
 ) -> int:
-    """The wavefronts of all loads, or those that their bytes need."""
+    """The wavefronts of all accesses, or those that their bytes need."""
     total, word = 0, memory.bank_bytes
-    phases = memory.phases(len(loads.starts[0]), loads.width, reads=True)
-    for starts in loads.starts:
+    phases = memory.phases(len(accesses.starts[0]), accesses.width, accesses.reads)
+    for starts in accesses.starts:
         firsts = [place(*start) * bits // 8 for start in starts]
         for phase in phases:
             words = {
                 number
                 for first in (firsts[lane] for lane in phase)
-                for number in range(first // word, (first + loads.width - 1) // word + 1)
+                for number in range(first // word, (first + accesses.width - 1) // word + 1)
             }
             if ideal:
                 total += -(-len(words) // memory.banks)

@@ -1,9 +1,10 @@
 """Values that threads of a warp exchange, as the PTX ISA defines them ("shfl.sync", "vote.sync",
 "match.sync").
 
-A warp of these exchanges has the 32 threads of the language, or the `width` of a shuffle where that
-is more: half of a wave of 64. All threads of a warp (or of the mask) must execute an exchange together; reading from a thread that
-does not is recorded. Where a shuffle leaves the segment a thread keeps its own value.
+A warp of these exchanges has the 32 threads of the language, which are half of a wave of 64, or the
+`width` of a shuffle where that is more. All threads of a warp (or of the mask) must execute an
+exchange together; reading from a thread that does not is recorded. Where a shuffle leaves the
+segment a thread keeps its own value.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ def translate_exchange(stmt: simt.Exchange, expr: ExpressionTranslator) -> Execu
             _require_named(frame, stmt.kind, named, active)
             taking = named & active
         given = [
-            _lanes_of(frame, arg(frame), dtype if at == 0 else None, size) for at, arg in enumerate(args)
+            _lanes_of(frame, arg(frame), dtype if at == 0 else None, size)
+            for at, arg in enumerate(args)
         ]
         result = compute(frame, taking, *given)
         frame.values[slot] = result.reshape(-1)[: frame.threads]

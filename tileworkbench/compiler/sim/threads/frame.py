@@ -12,10 +12,10 @@ import numpy as np
 from tileworkbench.compiler.diagnostics import RunError
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.simt import LANGUAGE_WARP
+from tileworkbench.compiler.machine.machine import Machine
 from tileworkbench.compiler.sim.frame import Frame
 from tileworkbench.compiler.sim.report import located
 from tileworkbench.compiler.sim.threads.barriers import BlockBarriers
-from tileworkbench.compiler.machine.machine import Machine
 from tileworkbench.compiler.sim.threads.counters import Counters
 from tileworkbench.compiler.sim.threads.order import Clock, ClusterPhases, Order
 from tileworkbench.compiler.sim.threads.register_file import RegisterFile

@@ -1,0 +1,1 @@
+"""AMD's targets: machines, lowering, text, and what executes it."""

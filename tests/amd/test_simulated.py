@@ -1,0 +1,167 @@
+"""Kernels on the threads of AMD's GPUs, simulated: numpy, and every stage of the lowering."""
+# Annotations are evaluated where the kernels are defined: no `from __future__ import annotations`.
+
+import numpy as np
+import pytest
+
+import tileworkbench as tw
+import tileworkbench.language as T
+from tests.differential.harness import check_on_threads, equals, random_array
+from tests.differential.test_matmul import matmul, operands
+from tests.kernels.checks import compare
+from tests.kernels.test_gpu import CASES, HALF
+from tests.tolerances import assert_contraction
+from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.simt import Mma
+
+ARCHS = ("gfx90a", "gfx942", "gfx950")
+# One in the default tier, all in the slow one.
+EACH = ["gfx942", *(pytest.param(arch, marks=pytest.mark.slow) for arch in ("gfx90a", "gfx950"))]
+QUICK = ("matmul", "flash_attention", "softmax", "histogram", "dequant_matmul", "topk")
+
+
+def products(kernel):
+    """The shapes of the matrix instructions in lowered code."""
+    found = statements(kernel.compiled.lowered.body)
+    return {(stmt.m, stmt.n, stmt.k) for stmt in found if isinstance(stmt, Mma)}
+
+
+def check_product(dtype, acc, target, shape=(32, 32, 32), tile=(32, 32, 32), **options):
+    m, n, k = shape
+    kernel = matmul(m, n, k, dtype, acc, acc, tile=tile, **options)
+    transposed = {name: options.get(name, False) for name in ("trans_a", "trans_b")}
+    a, b, given = operands(m, n, k, dtype, **transposed)
+    check_on_threads(kernel, given, lambda t: assert_contraction(t["C"], a, b), target)
+    return kernel
+
+
+@pytest.mark.parametrize("arch", EACH)
+@pytest.mark.parametrize(
+    ("trans_a", "trans_b"), [(False, False), (False, True), (True, False), (True, True)]
+)
+def test_every_transposition_at_every_stage(arch, trans_a, trans_b):
+    """A ragged shape on two waves."""
+    check_product(
+        *("float16", "float32", f"sim:{arch}", (70, 40, 50)), trans_a=trans_a, trans_b=trans_b
+    )
+
+
+DTYPES = [
+    ("float16", "float32", {"gfx90a": 16, "gfx942": 16, "gfx950": 16}),
+    ("bfloat16", "float32", {"gfx90a": 16, "gfx942": 16, "gfx950": 16}),
+    ("float32", "float32", {"gfx90a": 8, "gfx942": 8, "gfx950": 8}),
+    ("float64", "float64", {"gfx90a": 8, "gfx942": 8, "gfx950": 8}),
+    ("int8", "int32", {"gfx90a": 32, "gfx942": 32, "gfx950": 32}),
+    ("float8_e4m3fn", "float32", {"gfx90a": 16, "gfx942": 16, "gfx950": 32}),  # else float16
+    ("float8_e5m2", "float32", {"gfx90a": 16, "gfx942": 16, "gfx950": 32}),
+    ("float8_e4m3fnuz", "float32", {"gfx90a": 16, "gfx942": 32, "gfx950": 16}),
+]
+
+
+@pytest.mark.parametrize("arch", EACH)
+@pytest.mark.parametrize(("dtype", "acc", "depths"), DTYPES, ids=[row[0] for row in DTYPES])
+def test_the_instruction_of_a_dtype(arch, dtype, acc, depths):
+    made = check_product(dtype, acc, f"sim:{arch}", (64, 64, 64), (64, 64, 32))
+    edge = 16 if dtype == "float64" else 32
+    assert products(tw.compile(made, target=f"sim:{arch}")) == {(edge, edge, depths[arch])}
+
+
+def test_tiles_too_small_for_all_waves_have_smaller_products():
+    made = check_product("float16", "float32", "sim:gfx942", (32, 64, 32), (32, 64, 32))
+    assert products(tw.compile(made, target="sim:gfx942")) == {(32, 32, 16)}
+    made = check_product("float16", "float32", "sim:gfx942", (16, 32, 64), (16, 32, 16))
+    assert products(tw.compile(made, target="sim:gfx942")) == {(16, 16, 16)}
+
+
+def test_float32_is_multiplied_as_it_is():
+    """Where tensor cores of NVIDIA drop 13 bits."""
+    a = np.full((32, 32), 1 + 2**-20, np.float32)
+    given = {"A": a, "B": np.eye(32, dtype=np.float32)}
+    kernel = matmul(32, 32, 32, "float32", "float32", "float32", tile=(32, 32, 32))
+    for target, expected in (("sim:gfx942", a[0, 0]), ("sim:sm_80", 1)):
+        found = tw.compile(kernel, target=target)(given["A"], given["B"])
+        assert np.asarray(found)[0, 0] == expected
+
+
+@pytest.mark.parametrize("arch", EACH)
+@pytest.mark.parametrize("extent", [40, 64, 200])
+def test_reductions_and_scans_over_lanes_of_a_wave(arch, extent):
+    @T.prim_func
+    def kernel(A: T.Tensor((5, extent), "float32")):
+        sums, most, running = (
+            T.empty((5,), "float32"), T.empty((5,), "float32"), T.empty((5, extent), "float32")
+        )  # fmt: skip
+        with T.Kernel(1, threads=128):
+            tile = T.alloc_shared((5, extent), "float32")
+            total = T.alloc_fragment((5,), "float32")
+            T.copy(A, tile)
+            T.reduce_sum(tile, total, dim=1)
+            T.copy(total, sums)
+            T.reduce_max(tile, total, dim=1)
+            T.copy(total, most)
+            T.cumsum(tile, dim=1)
+            T.copy(tile, running)
+        return sums, most, running
+
+    a = random_array((5, extent), "float32", 3)
+    a = np.round(a * 8)
+
+    def check(t):
+        names = [name for name in t if name != "A"]
+        for name, expected in zip(names, (a.sum(1), a.max(1), a.cumsum(1)), strict=True):
+            np.testing.assert_array_equal(t[name], expected)
+
+    check_on_threads(kernel, {"A": a}, check, f"sim:{arch}")
+
+
+@pytest.mark.parametrize("width", [32, 16, 4])
+def test_shuffles_and_votes_of_the_language_on_waves_of_64(width):
+    @T.prim_func
+    def kernel(A: T.Tensor((128,), "int32"), B: T.Tensor((6, 128), "int32")):
+        with T.Kernel(1, threads=128):
+            tx = T.get_thread_binding()
+            x = A[tx]
+            B[0, tx] = T.shfl_xor(x, width // 2, width=width)
+            B[1, tx] = T.shfl_up(x, 1, width=width)
+            B[2, tx] = T.shfl_down(x, 3, width=width)
+            B[3, tx] = T.shfl_sync(x, tx + 1, width=width)
+            B[4, tx] = T.warp_reduce_sum(x)
+            B[5, tx] = T.any_sync(x > 90)
+
+    a, lane = np.arange(128, dtype=np.int32) * 7 % 101, np.arange(128)
+    at = lane % width
+    halves = a.reshape(-1, 32)
+    expected = np.stack([
+        a[lane ^ width // 2],
+        np.where(at >= 1, a[lane - 1], a),
+        np.where(at + 3 < width, a[(lane + 3) % 128], a),
+        a[lane // width * width + (lane + 1) % width],
+        halves.sum(1).repeat(32),
+        (halves > 90).any(1).repeat(32),
+    ])  # fmt: skip
+    given = {"A": a, "B": np.zeros((6, 128), np.int32)}
+    check_on_threads(kernel, given, equals(B=expected.astype(np.int32)), "sim:gfx942")
+
+
+# The library
+
+
+def run(name, target):
+    program, arguments, expected, scale = CASES[name]()
+    compare(tw.compile(program, target=target)(*arguments), expected, scale, 4.0, HALF)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_library(name):
+    run(name, "sim:gfx942")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("name", CASES)
+def test_the_whole_library(name, arch):
+    if name == "mla_decode" and arch != "gfx950":
+        with pytest.raises(tw.CompileError, match="the block needs 84480 bytes of shared memory"):
+            run(name, f"sim:{arch}")
+        return
+    run(name, f"sim:{arch}")

@@ -1,0 +1,157 @@
+"""HIP from programs: the text, what clang makes of it, and what is refused."""
+# Annotations are evaluated where the kernels are defined: no `from __future__ import annotations`.
+
+from pathlib import Path
+
+import pytest
+
+import tileworkbench as tw
+import tileworkbench.language as T
+from tests.amd.test_simulated import ARCHS
+from tests.capability import require
+from tests.kernels.test_gpu import CASES
+from tileworkbench.compiler.device.amd import clang
+from tileworkbench.compiler.device.amd.clang import HipCompileError, compile_hip
+from tileworkbench.compiler.diagnostics import DeviceUnavailableError, UnsupportedError
+from tileworkbench.kernels import flash_attention, matmul
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.fixture
+def needs_clang():
+    require("hip", clang.missing_compiler())
+
+
+def without_comments(kernel):
+    return "\n".join(line for line in kernel.source.splitlines() if "// line" not in line) + "\n"
+
+
+@pytest.mark.parametrize(("arch", "stages"), [("gfx942", 1), ("gfx950", 1)])
+def test_the_text_of_a_matmul_is_a_page(arch, stages):
+    page = matmul(256, 256, 256, "float16", trans_B=True, num_stages=stages)
+    text = without_comments(tw.compile(page, target=f"hip:{arch}"))
+    assert text == (GOLDEN / f"matmul_{arch}.hip").read_text()
+    assert len(text.splitlines()) < 125
+
+
+def test_every_statement_names_the_line_it_came_from():
+    kernel = tw.compile(matmul(256, 256, 256, "float16"), target="hip:gfx942")
+    for words in ("T.clear(", "T.copy(A", "T.copy(B", "T.gemm("):
+        assert any("// line" in line and words in line for line in kernel.source.splitlines())
+
+
+def test_nothing_is_included_and_nothing_is_a_template():
+    for page in (matmul(256, 256, 256, "bfloat16"), flash_attention(1, 1, 64, 64, 64, "float16")):
+        source = tw.compile(page, target="hip:gfx942").source
+        assert "#include" not in source and "template" not in source
+
+
+def test_the_text_is_the_same_where_it_is_simulated():
+    page = matmul(128, 128, 64, "float16")
+    texts = {tw.compile(page, target=f"{kind}:gfx942").source for kind in ("hip", "sim")}
+    assert len(texts) == 1
+
+
+def test_a_kernel_cannot_be_called():
+    kernel = tw.compile(matmul(128, 128, 64, "float16"), target="hip:gfx942")
+    with pytest.raises(DeviceUnavailableError) as caught:
+        kernel(None, None)
+    assert caught.value.render() == (
+        "DeviceUnavailableError: calls of AMD's driver are not part of this version\n"
+        "hint: simulate the kernel: target 'sim:<arch>'"
+    )
+
+
+def test_without_a_compiler_there_is_the_text(monkeypatch):
+    monkeypatch.setattr(clang, "_programs", lambda: None)
+    kernel = tw.compile(matmul(128, 128, 64, "bfloat16"), target="hip:gfx942")
+    assert "mfma_32x32x16_bf16" in kernel.source
+    with pytest.raises(UnsupportedError) as caught:
+        kernel.asm
+    assert caught.value.render() == (
+        "UnsupportedError: no compiler for AMD's GPUs is installed\n"
+        "hint: install it with 'pip install tileworkbench[hip]'"
+    )
+
+
+def test_sass_is_nvidias():
+    kernel = tw.compile(matmul(128, 128, 64, "float16"), target="hip:gfx942")
+    toolchain = kernel.compiled.toolchain
+    with pytest.raises(UnsupportedError) as caught:
+        toolchain.disassemble(None, "")
+    assert caught.value.render() == (
+        "UnsupportedError: SASS are the instructions of NVIDIA's GPUs\n"
+        "hint: kernel.asm has those of AMD's"
+    )
+
+
+# Refused
+
+
+def refused(kernel, target="hip:gfx942"):
+    with pytest.raises(UnsupportedError) as caught:
+        tw.compile(kernel, target=target)
+    return caught.value.render()
+
+
+def test_an_exponential_of_float64_is_refused():
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), "float64")):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            A[tx] = T.exp(A[tx])
+
+    assert refused(kernel).splitlines()[0] == (
+        "UnsupportedError: 'T.exp' of 'float64' is not there on HIP without ROCm's device library"
+    )
+    assert refused(kernel).splitlines()[-1] == "hint: convert the value to 'float32' first"
+
+
+# Compiled
+
+
+@pytest.mark.hip
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_code_object_of_each_machine(needs_clang, arch):
+    kernel = tw.compile(matmul(256, 256, 256, "float16", num_stages=1), target=f"hip:{arch}")
+    build = kernel.compiled.compiled()
+    assert build.arch == arch and build.code_object.startswith(b"\x7fELF")
+    assert f'.amdgcn_target "amdgcn-amd-amdhsa--{arch}"' in kernel.asm
+    (found,) = kernel.stats.resources
+    assert found.name == "matmul" and 64 < found.registers <= 512
+    assert found.spill_store_bytes == 0 and found.shared_bytes == kernel.stats.shared_bytes
+    name = {"gfx90a": "32x32x8f16", "gfx942": "32x32x8_f16", "gfx950": "32x32x16_f16"}[arch]
+    assert f"v_mfma_f32_{name}" in kernel.asm
+    assert kernel.occupancy.arch == arch and kernel.occupancy.blocks >= 1
+
+
+@pytest.mark.hip
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("name", CASES)
+def test_the_library_is_compiled_without_spills(needs_clang, name, arch):
+    if name == "mla_decode" and arch != "gfx950":
+        pytest.skip("its block needs more LDS than this machine has")
+    kernel = tw.compile(CASES[name]()[0], target=f"hip:{arch}")
+    assert [found.spill_store_bytes for found in kernel.resources] == [0] * len(kernel.resources)
+
+
+@pytest.mark.hip
+def test_an_error_names_the_line_of_the_text(needs_clang):
+    with pytest.raises(HipCompileError) as caught:
+        compile_hip("int x;\nint y = nope;\n", "gfx942", name="some.hip")
+    assert caught.value.message == (
+        "'some.hip', line 2: use of undeclared identifier 'nope' in 'int y = nope;'"
+    )
+    assert "nope" in caught.value.log
+
+
+@pytest.mark.hip
+def test_a_text_that_prints_needs_more_than_clang(needs_clang):
+    with pytest.raises(UnsupportedError) as caught:
+        compile_hip('void f() { printf("x"); }', "gfx942")
+    assert caught.value.render() == (
+        "UnsupportedError: T.print and T.device_assert need ROCm's device library, which is not "
+        "here\nhint: simulate the kernel: target 'sim:gfx942'"
+    )

@@ -1,0 +1,1 @@
+"""AMD's GPUs: HIP text and the clang that makes code objects of it."""

@@ -1,0 +1,1 @@
+"""Program -> HIP C++ for AMD's GPUs: the dialect of the C-like core."""

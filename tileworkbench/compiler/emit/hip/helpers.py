@@ -1,0 +1,61 @@
+"""Device functions that emitted kernels call, for AMD's GPUs."""
+
+from __future__ import annotations
+
+from tileworkbench.compiler.emit.c_like.helpers import Helper, common_helpers
+from tileworkbench.compiler.emit.hip.atomics import ATOMICS
+from tileworkbench.compiler.emit.hip.declarations import BIT_CASTS
+from tileworkbench.compiler.emit.hip.exchanges import EXCHANGES
+from tileworkbench.compiler.emit.hip.functions import function
+
+_FENCE = '  __builtin_amdgcn_fence({order}, "{scope}");'
+
+
+def _helper(signature: str, *lines: str, needs: tuple[str, ...] = ()) -> Helper:
+    return Helper(function(signature, "\n".join(lines)), needs)
+
+
+HELPERS: dict[str, Helper] = {
+    **common_helpers(function, BIT_CASTS, "high_product"),
+    "odd_f32": _helper(
+        "float odd_f32(double x)",
+        "  float y = (float)x;",
+        "  if (__builtin_fabs((double)y) > __builtin_fabs(x)) y = as_float(as_uint(y) - 1u);",
+        "  return y < x || y > x ? as_float(as_uint(y) | 1u) : y;",
+    ),
+    "f16_to_f32": _helper(
+        "float f16_to_f32(f16 x)",
+        "  return (float)__builtin_bit_cast(_Float16, x);",
+        needs=("f16",),
+    ),
+    "f16_from_f32": _helper(
+        "f16 f16_from_f32(float x)",
+        "  return __builtin_bit_cast(f16, (_Float16)x);",
+        needs=("f16",),
+    ),
+    "bf16_from_f32": _helper(
+        "bf16 bf16_from_f32(float x)",
+        "  unsigned bits = as_uint(x);",
+        "  return x != x ? 0x7fff : (bf16)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);",
+        needs=("bf16",),
+    ),
+    "sync_block": _helper(
+        "void sync_block()",
+        _FENCE.format(order="__ATOMIC_RELEASE", scope="workgroup"),
+        "  __builtin_amdgcn_s_barrier();",
+        _FENCE.format(order="__ATOMIC_ACQUIRE", scope="workgroup"),
+    ),
+    "sync_wave": _helper(
+        "void sync_wave()",
+        _FENCE.format(order="__ATOMIC_ACQ_REL", scope="wavefront"),
+        "  __builtin_amdgcn_wave_barrier();",
+    ),
+    **{
+        f"fence_{name}": _helper(
+            f"void fence_{name}()", _FENCE.format(order="__ATOMIC_ACQ_REL", scope=scope)
+        )
+        for name, scope in (("block", "workgroup"), ("grid", "agent"))
+    },
+    **ATOMICS,
+    **EXCHANGES,
+}

@@ -1,0 +1,57 @@
+"""Device functions around MFMA: "Matrix Arithmetic Instructions" of AMD's ISA guides.
+
+Operand B is given first, so that what a lane has of the result are neighbours in a row.
+"""
+
+from __future__ import annotations
+
+from tileworkbench.compiler.emit.c_like.helpers import Helper
+from tileworkbench.compiler.emit.hip.functions import function
+from tileworkbench.compiler.ir.types import DType
+from tileworkbench.compiler.machine.instructions import MatrixInstruction
+
+_KINDS = {
+    **{"float16": "f16", "bfloat16": "bf16", "int8": "i8"},
+    **{"float32": "f32", "tfloat32": "xf32", "float64": "f64"},
+    **dict.fromkeys(("float8_e4m3fn", "float8_e4m3fnuz"), "fp8"),
+    **dict.fromkeys(("float8_e5m2", "float8_e5m2fnuz"), "bf8"),
+}
+# For an operand and the 32-bit words of it in a lane: its type, and how the instruction ends.
+_OPERANDS = {
+    ("f16", 2): ("f16r4", "f16"),
+    ("f16", 4): ("f16r8", "_f16"),
+    ("bf16", 2): ("i16r4", "bf16_1k"),
+    ("bf16", 4): ("bf16r8", "_bf16"),
+    ("i8", 1): ("int", "i8"),
+    ("i8", 2): ("i64r1", "_i8"),
+    ("i8", 4): ("i32r4", "_i8"),
+    ("f32", 1): ("float", "f32"),
+    ("xf32", 2): ("f32r2", "_xf32"),
+    ("f64", 2): ("double", "f64"),
+    ("fp8", 2): ("i64r1", "_fp8"),
+    ("bf8", 2): ("i64r1", "_bf8"),
+}
+_RESULTS = {"float32": ("f32", "float"), "float64": ("f64", "double"), "int32": ("i32", "int")}
+
+
+def mfma_helper(row: MatrixInstruction) -> tuple[str, Helper]:
+    """`row` as a function of the registers of a lane; `c` is updated in place."""
+    kinds = [_KINDS[dtype] for dtype in row.dtypes[:2]]
+    name = f"mfma_{row.m}x{row.n}x{row.k}_{'_'.join(dict.fromkeys(kinds))}"
+    result, c_type = _RESULTS[row.c.dtype]
+    bits = DType(row.a.dtype).bits
+    words = row.a.fragment.slots * bits // 32 // row.issues
+    (a_type, ending), (b_type, other) = (_OPERANDS[kind, words] for kind in kinds)
+    ending = ending if kinds[0] not in ("fp8", "bf8") else other + ending  # as they are given
+    called = f"__builtin_amdgcn_mfma_{result}_{row.m}x{row.n}x{row.k // row.issues}{ending}"
+    pointer = "double" if bits == 64 else "unsigned"
+    c = f"*({result}r{row.c.fragment.slots}*)c"
+    lines = []
+    for issue in range(row.issues):
+        at = issue * words * 32 // max(bits, 32)
+        x, y = (f"({each} + {at})" if at else each for each in "ba")
+        lines.append(
+            f"  {c} = {called}(*(const {b_type}*){x}, *(const {a_type}*){y}, {c}, 0, 0, 0);"
+        )
+    signature = f"void {name}({c_type}* c, const {pointer}* a, const {pointer}* b)"
+    return name, Helper(function(signature, "\n".join(lines)))
