@@ -89,10 +89,16 @@ def test_sass_is_nvidias():
 # Refused
 
 
+SOURCE = "__global__ void fill(float* A) { A[threadIdx.x] = 1; }"
+
+
 def refused(kernel, target="hip:gfx942"):
+    """The line that it is about, what is wrong and what to do."""
     with pytest.raises(UnsupportedError) as caught:
         tw.compile(kernel, target=target)
-    return caught.value.render()
+    error = caught.value
+    line = Path(__file__).read_text().splitlines()[error.span.line - 1].strip()
+    return line, f"UnsupportedError: {error.message}\nhint: {error.hint}"
 
 
 def test_an_exponential_of_float64_is_refused():
@@ -102,10 +108,52 @@ def test_an_exponential_of_float64_is_refused():
             tx = T.get_thread_binding()
             A[tx] = T.exp(A[tx])
 
-    assert refused(kernel).splitlines()[0] == (
-        "UnsupportedError: 'T.exp' of 'float64' is not there on HIP without ROCm's device library"
+    assert refused(kernel) == (
+        "A[tx] = T.exp(A[tx])",
+        "UnsupportedError: 'T.exp' of 'float64' is not there on HIP without ROCm's device library\n"
+        "hint: convert the value to 'float32' first",
     )
-    assert refused(kernel).splitlines()[-1] == "hint: convert the value to 'float32' first"
+
+
+def test_a_sum_of_a_warp_of_float16_is_refused():
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), "float16")):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            A[tx] = T.warp_reduce_sum(A[tx])
+
+    assert refused(kernel) == (
+        "A[tx] = T.warp_reduce_sum(A[tx])",
+        "UnsupportedError: 'T.warp_reduce_sum' of 'float16' is not there on HIP\n"
+        "hint: convert the value to 'float32' or 'int32' first",
+    )
+
+
+def test_a_barrier_of_some_threads_is_refused():
+    @T.prim_func
+    def kernel(A: T.Tensor((128,), "float32")):
+        with T.Kernel(1, threads=128):
+            tx = T.get_thread_binding()
+            A[tx] = 1.0
+            T.sync_threads(3, 128)
+
+    assert refused(kernel) == (
+        "T.sync_threads(3, 128)",
+        "UnsupportedError: 'gfx942' has no barrier for some threads of a block\n"
+        "hint: let all threads of the block wait, with T.sync_threads()",
+    )
+
+
+def test_cuda_source_is_refused():
+    @T.prim_func
+    def kernel(A: T.Tensor((128,), "float32")):
+        T.CUDASourceCodeKernel(1, threads=128, source_code_or_path=SOURCE, entry_name="fill")
+
+    assert refused(kernel) == (
+        'T.CUDASourceCodeKernel(1, threads=128, source_code_or_path=SOURCE, entry_name="fill")',
+        "UnsupportedError: CUDA source is no code for 'gfx942'\n"
+        "hint: write the kernel with T, which compiles for both",
+    )
 
 
 # Compiled
@@ -145,6 +193,15 @@ def test_an_error_names_the_line_of_the_text(needs_clang):
         "'some.hip', line 2: use of undeclared identifier 'nope' in 'int y = nope;'"
     )
     assert "nope" in caught.value.log
+
+
+def test_an_error_without_a_line_is_told_as_it_is(monkeypatch, tmp_path):
+    monkeypatch.setattr(
+        clang, "_programs", lambda: (("sh", "-c", "echo error: no >&2; exit 1"), ())
+    )
+    with pytest.raises(HipCompileError) as caught:
+        compile_hip("int x;", "gfx942", name="some.hip")
+    assert caught.value.message == "'some.hip' cannot be compiled: error: no"
 
 
 @pytest.mark.hip

@@ -63,15 +63,15 @@ def _mfma(name: str) -> Iterator[MatrixInstruction]:
     """MFMA, the best first for each dtype: what fills 16 bytes of a lane, by one instruction or by
     several in a row; of equal ones the wider.
     """
-    found: dict[tuple[Shape, str, str], tuple[int, MatrixInstruction]] = {}
+    best: dict[tuple[Shape, str, str], tuple[int, MatrixInstruction]] = {}
     for archs, a, b, (edge, depth), c in _ROWS:
         bits = edge * depth // _LANES * DType(a).bits
         for count in {1, _PACKED_BITS // bits} if name in archs else ():
             row = _row(a, b, c, edge, depth * count, count)
-            known = found.setdefault(((edge, row.k), a, b), (bits * count, row))
+            known = best.setdefault(((edge, row.k), a, b), (bits * count, row))
             if count < known[1].issues:
-                found[(edge, row.k), a, b] = (bits * count, row)
-    return (row for _, row in sorted(found.values(), key=lambda each: -each[0]))
+                best[(edge, row.k), a, b] = (bits * count, row)
+    return (row for _, row in sorted(best.values(), key=lambda each: -each[0]))
 
 
 def _row(a: str, b: str, c: str, edge: int, depth: int, count: int) -> MatrixInstruction:

@@ -3,6 +3,7 @@
 // `viz/model/tiles.py` have the same rules, and tests compare both.
 
 export const WORD = 4;
+export const LINE = 128; // of the cache of global memory
 export const SECTOR = 32;
 export const NOBODY = -1; // the address of a thread that takes no part
 

@@ -11,7 +11,6 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,23 +107,17 @@ def compile_hip(source: str, arch: str, *, name: str = "kernel.hip") -> HipBuild
             Path(folder) / each for each in (name, "kernel.s", "kernel.o", "kernel.co")
         )
         text.write_text(source, encoding="utf-8")
-        done = _run(compiler, *_FLAGS, f"--offload-arch={arch}", str(text), "-o", str(listing))
-        if done.returncode:
-            raise _compile_error(source, name, done.stderr.replace(f"{folder}{os.sep}", ""))
         machine = ("-target", "amdgcn-amd-amdhsa", f"-mcpu={arch}")
         for command in (
-            (compiler, *machine, "-c", "-x", "assembler", str(listing), "-o", str(unit)),
-            (linker, "-shared", str(unit), "-o", str(linked)),
+            (*compiler, *_FLAGS, f"--offload-arch={arch}", str(text), "-o", str(listing)),
+            (*compiler, *machine, "-c", "-x", "assembler", str(listing), "-o", str(unit)),
+            (*linker, "-shared", str(unit), "-o", str(linked)),
         ):
-            done = _run(*command)
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
-                raise HipCompileError(f"'{name}' cannot be assembled", done.stderr)
+                raise _compile_error(source, name, done.stderr.replace(f"{folder}{os.sep}", ""))
         assembly = listing.read_text(encoding="utf-8")
         return HipBuild(arch, assembly, linked.read_bytes(), _read_resources(assembly))
-
-
-def _run(program: Sequence[str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*program, *arguments], capture_output=True, text=True, check=False)
 
 
 def _compile_error(source: str, name: str, log: str) -> HipCompileError:
@@ -144,13 +137,13 @@ def _read_resources(assembly: str) -> tuple[HipResources, ...]:
     _, _, metadata = assembly.rpartition("amdhsa.kernels:")
     kernels = []
     for entry in re.split(r"^  - ", metadata, flags=re.M)[1:]:
-        found = dict(re.findall(r"^ *\.(\w+): +(\S+)$", entry, re.M))
-        if "vgpr_count" not in found:
+        fields = dict(re.findall(r"^ *\.(\w+): +(\S+)$", entry, re.M))
+        if "vgpr_count" not in fields:
             continue  # the version
-        numbers = {key: int(value) for key, value in found.items() if value.isdigit()}
+        numbers = {key: int(value) for key, value in fields.items() if value.isdigit()}
         kernels.append(
             HipResources(
-                found["name"],
+                fields["name"],
                 numbers["vgpr_count"],
                 numbers["sgpr_count"],
                 numbers["private_segment_fixed_size"],

@@ -148,11 +148,11 @@ def _matched(stmt: simt.Exchange, arg: str, mask: str | None, expressions: Expre
     to = _BITS_OF.get(expressions.c_type(dtype), ("", ""))[0]
     value = f"{to}({arg})" if to else arg
     name = expressions.use("match_lanes_64" if dtype.bits == 64 else "match_lanes")
-    found = f"{name}({value}, {mask or '~0u'})"
+    equal = f"{name}({value}, {mask or '~0u'})"
     if stmt.kind == "match_any":
-        return found
+        return equal
     there = f"{expressions.use('half_ballot')}(true)" + (f" & {mask}" if mask else "")
-    return f"{found} == ({there}) ? ({there}) : 0u"
+    return f"{equal} == ({there}) ? ({there}) : 0u"
 
 
 def _reduction(kind: str, c_type: str) -> tuple[str, Helper]:
