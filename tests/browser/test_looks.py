@@ -124,6 +124,19 @@ def open_all(notebook: NotebookPage) -> dict[str, Locator]:
     return {**found, "static": static}
 
 
+def test_views_are_readable_and_named(notebook: NotebookPage) -> None:
+    """Some of what the next two tests look at, with the views opened once: for every change."""
+    views, found = open_all(notebook), {}
+    for theme in THEMES[:2]:
+        use_theme(notebook.page, theme)
+        found[theme] = {name: faults(view, "contrast") for name, view in views.items()}
+    for name, view in views.items():
+        kinds = ("names", "words") if name == "static" else ("names", "keys", "focus", "words")
+        found.setdefault("names", {})[name] = faults(view, *kinds)
+    assert [(kind, *each) for kind, all in found.items() for each in all.items() if each[1]] == []
+
+
+@pytest.mark.slow
 def test_texts_are_readable(notebook: NotebookPage) -> None:
     """4.5:1 for every text, in the themes of JupyterLab and of systems."""
     page, views, found = notebook.page, open_all(notebook), {}
@@ -140,6 +153,7 @@ def test_texts_are_readable(notebook: NotebookPage) -> None:
     assert [(theme, *each) for theme, all in found.items() for each in all.items() if each[1]] == []
 
 
+@pytest.mark.slow
 def test_names_keys_and_explanations(notebook: NotebookPage) -> None:
     page = notebook.page
     views = open_all(notebook)
