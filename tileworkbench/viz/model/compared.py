@@ -17,6 +17,7 @@ _CARD_ROWS = 20  # that are always there
 _CHARACTERS = 160  # of a value
 _LEFT_OUT = "Not drawn here: run the cell to see it."
 _CELL = "padding:1px 14px 1px 6px;text-align:left;vertical-align:top;border:none"
+_HEAD = f"{_CELL};{html.FAINT};min-width:9em"  # long values beside it would leave it no room
 _LOUD = f"{_CELL};{html.tone(html.ACCENT)};font-weight:600"
 
 
@@ -194,8 +195,12 @@ def _tables(part: Compared, names: Sequence[str], most: int) -> str:
     if part.differences:
         tables.append(_table(part.differences, names, most))
     if same:
-        tables.append(html.details("No difference", _once(same[:most]), note=f"{len(same)} rows"))
+        tables.append(html.details("No difference", _once(same[:most]), note=_rows(len(same))))
     return "".join(tables)
+
+
+def _rows(count: int) -> str:
+    return f"{count} row{'s' * (count != 1)}"
 
 
 def _once(facts: Sequence[Fact]) -> str:
@@ -209,8 +214,7 @@ def _once(facts: Sequence[Fact]) -> str:
 
 
 def _table(facts: Sequence[Fact], names: Sequence[str], most: int) -> str:
-    heads = [html.tag("th", f"{_CELL};{html.FAINT}", html.text(name)) for name in ("", *names)]
-    rows = [heads]
+    rows = [[html.tag("th", _HEAD, html.text(name)) for name in ("", *names)]]
     for fact in facts[:most]:
         style = _LOUD if fact.differs else _CELL
         cells = [html.tag("td", _CELL if v is None else style, _value(v)) for v in fact.values]
