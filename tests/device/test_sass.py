@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import tileworkbench as tw
 import tileworkbench.language as T
 from tileworkbench.compiler.device.nvidia.nvdisasm import missing_nvdisasm
+from tileworkbench.compiler.device.nvidia.nvrtc import compile_cuda
 from tileworkbench.compiler.device.nvidia.sass import kind_of, loops_of, main_loop
 from tileworkbench.kernels import flash_attention, matmul
 
@@ -37,6 +40,24 @@ def test_loops_are_jumps_back():
     assert outer.kinds == {
         **{"global": 1, "shared": 1, "tensor": 1, "control": 2, "float": 1, "integer": 1}
     }
+
+
+OUTSIDE = """
+.L_x_0:
+        /*0010*/                   LDG.E R2, [R4.64] ;
+        /*0020*/               @P0 BRA `(.L_x_2) ;
+        /*0030*/                   FADD R2, R2, R3 ;
+.L_x_1:
+        /*0040*/              @!P1 BRA `(.L_x_0) ;
+        /*0050*/                   EXIT ;
+.L_x_2:
+        /*0060*/                   MUFU.RCP R2, R2 ;
+        /*0070*/                   BRA `(.L_x_1) ;
+"""
+
+
+def test_code_behind_a_kernel_that_jumps_back_is_no_loop():
+    assert [loop.instructions for loop in loops_of(OUTSIDE)] == [("LDG.E", "BRA", "FADD", "BRA")]
 
 
 def test_the_main_loop_has_the_tensor_instructions_else_it_is_the_longest_inner_one():
@@ -82,3 +103,24 @@ def test_addresses_stand_in_the_instructions(make, tensor, integer):
     """One address for several ldmatrix, the rest as offsets; a stage is counted, not divided."""
     kinds = main_loop(tw.compile(make(), target="cuda:sm_80").sass).kinds
     assert kinds["tensor"] == tensor and kinds["integer"] <= integer
+
+
+@pytest.mark.nvrtc
+@pytest.mark.skipif(missing_nvdisasm() is not None, reason="nvdisasm is not installed")
+def test_exponentials_are_taken_while_a_product_is_under_way():
+    """Half of them at least, without spills and without products that ptxas makes wait."""
+    make = flash_attention(
+        *(1, 16, 4096, 4096, 128, T.float16), block_M=128, block_N=128, threads=256
+    )
+    kernel = tw.compile(make, target="cuda:sm_90a", fast_math=True)
+    pattern = r"(HGMMA)|WARPGROUP\.DEPBAR\.LE gsb0, 0x(\d)|(MUFU\.EX2)"
+    found = re.findall(pattern, kernel.sass)
+    order = "".join(
+        "P" if product else "E" if exponential else pending
+        for product, pending, exponential in found
+    )
+    # Two products; a wait that leaves one under way, in the first iteration one that leaves none;
+    # exponentials; the wait for the other product.
+    assert re.search(r"P{16}10E{32,66}0", order)
+    build = compile_cuda(kernel.source, "sm_90a")
+    assert build.notes() == []  # neither spilled nor serialised

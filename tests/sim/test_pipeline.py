@@ -24,7 +24,7 @@ from tileworkbench.compiler.sim.pipeline import walk
 from tileworkbench.compiler.sim.pipeline.build import find_pipelines
 from tileworkbench.compiler.sim.pipeline.model import Event, Pipeline
 from tileworkbench.compiler.sim.pipeline.trace import Trace
-from tileworkbench.kernels import matmul
+from tileworkbench.kernels import flash_attention, matmul
 
 BY_THREADS = "through registers"
 
@@ -301,6 +301,27 @@ def test_copies_of_the_engine_have_a_start_and_an_end_and_somebody_waits_for_the
         assert all(event.landed > event.end for event in awaited)
     loaded = [event for event in trace.events if event.kind == "copy"]
     assert len(loaded) == 16 and all(event.landed >= event.end for event in loaded)
+
+
+def test_warpgroups_multiply_in_turn_while_the_others_take_exponentials() -> None:
+    kernel = tw.compile(
+        flash_attention(1, 1, 128, 512, 64, T.float16, block_M=128, threads=256),
+        target="sim:sm_90a",
+    )
+    pipeline = kernel.pipeline
+    assert simulated_order(kernel.trace()) == order_of(pipeline)
+    computing = pipeline.roles[:2]
+    assert computing == ("role of threads 0-127", "role of threads 128-255")
+    lines = sorted({each.line for each in pipeline.operations if each.kind == "product"})
+    scores, outputs = (events_of(pipeline, "product", line) for line in lines)
+    role = {id(e): pipeline.operations[e.operation].role for e in (*scores, *outputs)}
+    assert [role[id(event)] for event in scores] == list(computing) * 8
+    # The output of a block is formed beside what is done with the scores of the next one.
+    for name in computing:
+        first, then = ([e for e in each if role[id(e)] == name] for each in (scores, outputs))
+        for before, after in zip(then, first[1:], strict=False):
+            assert (before.iteration, after.iteration) == (before.iteration, before.iteration + 1)
+            assert after.start <= before.start < after.landed <= before.landed
 
 
 @pytest.mark.parametrize("name", ["convolution", "flash_attention_backward", "chunk_scan"])

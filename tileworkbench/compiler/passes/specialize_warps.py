@@ -2,7 +2,8 @@
 
 The threads of the kernel do what they did, without these copies. One thread of a further warpgroup
 behind them, the producer, runs ahead as far as there is room, and the others tell it, one lane of
-each warp, when there is. Registers that the producer does not need go to the others.
+each warp, when there is. Registers that the producer does not need go to the others. Of two
+products in an iteration the last one goes on during the next iteration (`schedule/overlap`).
 
 Before::
 
@@ -95,11 +96,15 @@ class SpecializeWarps:
                 return stmt
             loops = list(products(stmt.body))
             try:
-                made = _Specialization(stmt, program, self.target, names).run() if loops else stmt
-                said = _division(made)
+                if not loops:
+                    return stmt
+                work = _Specialization(stmt, program, self.target, names)
+                made = work.run()
+                said = {at: _division(made) + _products(plan) for at, plan in work.plans.items()}
             except Unsuitable as reason:
-                made, said = stmt, f"its threads start the copies, too, because {reason}"
-            notes.extend(_note(loop, said, program) for loop, _ in loops)
+                text = f"its threads start the copies, too, because {reason}"
+                made, said = stmt, {id(loop): text for loop, _ in loops}
+            notes.extend(_note(loop, said[id(loop)], program) for loop, _ in loops)
             return made
 
         body = Rewriter(rewrite_stmt=change)(program.body)
@@ -120,6 +125,14 @@ def _division(kernel: Kernel) -> str:
         registers = f", of {counts[0]} registers," if counts else ""
         texts.append(f"threads {role.start} to {role.start + role.extent - 1}{registers} {what}")
     return "; ".join(texts)
+
+
+def _products(plan: LoopPlan) -> str:
+    """Whether products go on while threads do something else."""
+    if plan.overlap is None:
+        return f"; they wait for each product, because {plan.apart}" if plan.apart else ""
+    turns = ", warpgroups in turn" if plan.turn is not None else ""
+    return f"; the last product of an iteration goes on during the next one{turns}"
 
 
 class _Specialization:
@@ -143,6 +156,7 @@ class _Specialization:
         for loop, repeated in products(kernel.body):
             warps = self.threads // machine.lanes
             plan = plan_of(loop, kernel, self.program, maps, repeated, warps, self.names.fresh)
+            plan = warpgroups.overlapped(plan, kernel, machine, self.names.fresh)
             self.plans[id(loop)] = plan
             self.tiles.update(plan.tiles)
             loops[id(loop)] = self.loops.of_producer(loop, plan)
@@ -176,6 +190,8 @@ class _Specialization:
             for each in plan.handovers:
                 yield from each.filled.initialised()
                 yield from each.emptied.initialised()
+            if plan.turn is not None:
+                yield from plan.turn.initialised()
 
     def check_memory(self, kernel: Kernel) -> None:
         """What one role uses is there as long as the other one runs."""

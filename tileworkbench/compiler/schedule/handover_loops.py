@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tileworkbench.compiler.analysis.names import Names
-from tileworkbench.compiler.ir.build import all_lanes, binary, const, int_const, sub
-from tileworkbench.compiler.ir.expr import Buffer, Expr
+from tileworkbench.compiler.ir.build import (
+    TRUE,
+    add,
+    all_lanes,
+    binary,
+    cast,
+    const,
+    int_const,
+    sub,
+)
+from tileworkbench.compiler.ir.expr import Address, Buffer, Expr
 from tileworkbench.compiler.ir.loops import counting
+from tileworkbench.compiler.ir.renaming import with_new_names
+from tileworkbench.compiler.ir.rewrite import substitute
 from tileworkbench.compiler.ir.simt import (
     BarrierArrive,
     BarrierWait,
@@ -18,9 +29,11 @@ from tileworkbench.compiler.ir.simt import (
 )
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, If, Let, Stmt, items, seq
 from tileworkbench.compiler.ir.tile import Pipelined
+from tileworkbench.compiler.ir.types import INT32
 from tileworkbench.compiler.schedule.handovers import Handover, LoopPlan
+from tileworkbench.compiler.schedule.overlap import Overlap, lets_of
 from tileworkbench.compiler.schedule.producers import with_lets
-from tileworkbench.compiler.schedule.rings import started
+from tileworkbench.compiler.schedule.rings import Ring, started
 from tileworkbench.compiler.schedule.versions import with_versions
 
 
@@ -38,23 +51,122 @@ class HandoverLoops:
         lets, versions = self.versions(plan, distance, loop)
         stmts: list[Stmt] = []
         for at, stmt in enumerate(plan.stmts):
-            for each in plan.handovers:
-                if each.first == at:
-                    place, parity = each.filled.place(distance), each.filled.parity(distance)
-                    stmts.append(BarrierWait(place, parity, site=each.loads[0].site))
+            if plan.overlap is not None and at >= plan.overlap.last:
+                break
+            stmts += self.before(at, plan, loop, distance)
             if plan.batches_follow and isinstance(stmt, WaitGroup):
                 stmts.append(replace(stmt, pending=1))
+            elif plan.overlap is not None and at == plan.overlap.joined:
+                stmts.append(self.joined(stmt, plan, loop, distance))
             else:
                 stmts.append(stmt)
             for each in plan.handovers:
                 if each.last == at:
                     stmts += self.release(each, plan, loop, distance)
-        made = [stmt for stmt in stmts if isinstance(stmt, Alloc | Alias)]
+        if plan.overlap is not None and plan.overlap.needed == plan.overlap.last:
+            stmts += self.needed(plan.overlap, plan, loop, distance)
+        made = [stmt for stmt in plan.stmts if isinstance(stmt, Alloc | Alias)]
         before = [stmt for stmt in made if stmt.buffer not in plan.tiles]
         body = seq([*lets, *(stmt for stmt in stmts if not isinstance(stmt, Alloc | Alias))])
         body = with_versions(body, plan.tiles, lambda tile: versions[tile])
         repeated = counting(loop.var, loop.stop, body, loop.site, loop.start)
         return seq([*before, repeated, *self.end(loop, plan), *plan.end(loop)])
+
+    def before(self, at: int, plan: LoopPlan, loop: Pipelined, distance: Expr) -> Iterator[Stmt]:
+        """What the statement `at` waits for."""
+        overlap = plan.overlap
+        if overlap is not None and overlap.needed == at:
+            yield from self.needed(overlap, plan, loop, distance)
+        yield from self.filled(at, plan, distance)
+        if overlap is not None and plan.turn is not None and overlap.before == at:
+            yield self.taken(plan.turn, distance, loop)
+
+    def filled(self, at: int, plan: LoopPlan, distance: Expr) -> Iterator[Stmt]:
+        """The tiles that the statement `at` is the first to use."""
+        for each in plan.handovers:
+            if each.first == at:
+                place, parity = each.filled.place(distance), each.filled.parity(distance)
+                yield BarrierWait(place, parity, site=each.loads[0].site)
+
+    # A product that goes on during the next iteration
+
+    def joined(self, wait: Stmt, plan: LoopPlan, loop: Pipelined, distance: Expr) -> Stmt:
+        """Behind the start of the next iteration's product, that of the last one; then the wait
+        for the former, beside which the latter goes on.
+        """
+        assert isinstance(wait, WaitGroup)
+        given = list(self.given(plan, loop))
+        last = self.late(plan, loop, sub(distance, const(1, distance.dtype)))
+        then = seq([*last, *given, replace(wait, pending=1)])
+        first = seq([*given, wait])
+        return If(binary("gt", loop.var, loop.start), then, first, site=wait.site)
+
+    def late(self, plan: LoopPlan, loop: Pipelined, distance: Expr) -> Sequence[Stmt]:
+        """The start of the last product of the iteration at `distance`."""
+        overlap = plan.overlap
+        assert overlap is not None
+        product = plan.stmts[overlap.last : overlap.end]
+        code = seq([*lets_of(plan.stmts, overlap.last), *product])
+        code = substitute(code, {loop.var: add(distance, loop.start)})
+        index = {
+            load.dst.buffer: e.filled.index(distance) for e in plan.handovers for load in e.loads
+        }
+        code = with_versions(code, plan.tiles, lambda tile: index[tile])
+        return items(with_new_names(code, self.names.fresh))
+
+    def needed(
+        self, overlap: Overlap, plan: LoopPlan, loop: Pipelined, distance: Expr
+    ) -> Iterator[Stmt]:
+        """The wait for the product of the last iteration, whose tiles are released. The tiles of
+        this iteration's are waited for in front of it: compilers do not move arithmetic behind
+        that, which they do behind the wait for products.
+        """
+        yield from self.filled(overlap.last, plan, distance)
+        wait = plan.stmts[overlap.end]
+        yield wait
+        before = sub(distance, const(1, distance.dtype))
+        released = seq(list(self.ended(plan, before)))
+        if items(released):
+            yield If(binary("gt", loop.var, loop.start), released, site=wait.site)
+
+    def ended(self, plan: LoopPlan, distance: Expr) -> Iterator[Stmt]:
+        """The release of what the last product is the last to use."""
+        assert plan.overlap is not None
+        for each in plan.handovers:
+            if each.last == plan.overlap.end:
+                yield from self.released(each, distance)
+
+    # Warpgroups in turn
+
+    def taken(self, turn: Ring, distance: Expr, loop: Pipelined) -> Stmt:
+        """A warpgroup starts its products when the one before it has: the first one those of an
+        iteration behind the last one's of the iteration before.
+        """
+        first = cast(binary("eq", self.group(turn), int_const(0)), distance.dtype)
+        count = add(turn.count(distance), first)
+        parity = cast(binary("floormod", count, const(2, count.dtype)), INT32)
+        return BarrierWait(Address(turn.buffer, (self.group(turn),)), parity, site=loop.site)
+
+    def given(self, plan: LoopPlan, loop: Pipelined) -> Iterator[Stmt]:
+        """Each warp says so to the next warpgroup."""
+        turn = plan.turn
+        if turn is None:
+            return
+        after = add(self.group(turn), int_const(1))
+        after = binary("floormod", after, int_const(turn.number))
+        arrival = BarrierArrive(Address(turn.buffer, (after,)), site=loop.site)
+        yield If(self.is_first_lane(), arrival, site=loop.site)
+
+    def group(self, turn: Ring) -> Expr:
+        """The warpgroup of the thread."""
+        return binary("floordiv", self.thread, int_const(turn.arrivals * self.lanes))
+
+    def is_first_lane(self) -> Expr:
+        """Whether the thread is the first one of its warp."""
+        lane = binary("floormod", self.thread, int_const(self.lanes))
+        return binary("eq", lane, int_const(0))
+
+    # Versions released
 
     def release(
         self, handover: Handover, plan: LoopPlan, loop: Pipelined, distance: Expr
@@ -69,10 +181,15 @@ class HandoverLoops:
 
     def end(self, loop: Pipelined, plan: LoopPlan) -> Iterator[Stmt]:
         """Behind the loop: the last batch, and the release of its versions if anybody waits."""
+        last = sub(sub(loop.stop, loop.start), const(1, loop.var.dtype))
+        if plan.overlap is not None:
+            wait = plan.stmts[plan.overlap.end]
+            late = seq([*self.late(plan, loop, last), wait, *self.ended(plan, last)])
+            some = binary("gt", loop.stop, loop.start)
+            yield late if some is TRUE else If(some, late, site=wait.site)
         if not plan.batches_follow:
             return
         yield WaitGroup(0, Engine.WGMMA, site=loop.site)
-        last = sub(sub(loop.stop, loop.start), const(1, loop.var.dtype))
         releases = [s for each in plan.handovers for s in self.released(each, last)]
         if plan.counters:
             yield If(binary("gt", loop.stop, loop.start), seq(releases), site=loop.site)
@@ -82,9 +199,8 @@ class HandoverLoops:
         site = handover.loads[0].site
         if handover.by_threads:
             yield WarpBarrier(all_lanes(self.lanes), site=site)
-        lane = binary("floormod", self.thread, int_const(self.lanes))
         arrival = BarrierArrive(handover.emptied.place(distance), site=site)
-        yield If(binary("eq", lane, int_const(0)), arrival, site=site)
+        yield If(self.is_first_lane(), arrival, site=site)
 
     def of_producer(self, loop: Pipelined, plan: LoopPlan) -> Stmt:
         """Each copy is started as soon as its version is free."""

@@ -9,7 +9,7 @@ statements are handed over together, at two rings of memory barriers (`schedule/
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tileworkbench.compiler.analysis.dataflow import effects_of
 from tileworkbench.compiler.ir.effects import accesses
@@ -27,9 +27,10 @@ from tileworkbench.compiler.ir.simt import (
 )
 from tileworkbench.compiler.ir.stmt import For, If, Kernel, Stmt, While, items
 from tileworkbench.compiler.ir.tile import Pipelined
+from tileworkbench.compiler.schedule.overlap import Apart, Overlap, overlap_of
 from tileworkbench.compiler.schedule.pipelines import Schedule, declares
 from tileworkbench.compiler.schedule.rings import Ring, bytes_of, counter, loads_below, new_ring
-from tileworkbench.compiler.schedule.versions import in_versions, needed_versions
+from tileworkbench.compiler.schedule.versions import in_versions, needed_versions, version_count
 
 
 class Unsuitable(Exception):
@@ -54,11 +55,17 @@ class Handover:
 
 @dataclass(frozen=True, slots=True)
 class LoopPlan:
-    """What is handed over in a loop. `stmts` are those of the users; `tiles` have versions."""
+    """What is handed over in a loop. `stmts` are those of the users; `tiles` have versions. The
+    last product goes on as `overlap` says, or does not for a reason, `apart`. The warpgroups of the
+    users start their products in `turn`, where there is more than one.
+    """
 
     handovers: tuple[Handover, ...]
     stmts: tuple[Stmt, ...]
     tiles: Mapping[Buffer, Buffer]
+    overlap: Overlap | None = None
+    apart: str = ""
+    turn: Ring | None = None
 
     @property
     def batches_follow(self) -> bool:
@@ -127,7 +134,12 @@ def plan_of(
         for each in handovers
         for load in each.loads
     }
-    return LoopPlan(tuple(handovers), tuple(stmts), tiles)
+    plan = LoopPlan(tuple(handovers), tuple(stmts), tiles)
+    try:
+        numbers = {tile: version_count(made) for tile, made in tiles.items()}
+        return replace(plan, overlap=overlap_of(stmts, numbers))
+    except Apart as reason:
+        return replace(plan, apart=str(reason))
 
 
 def _split(loop: Pipelined) -> tuple[list[TensorLoad], list[Stmt]]:

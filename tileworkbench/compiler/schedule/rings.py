@@ -44,7 +44,7 @@ class Ring:
 
     def index(self, distance: Expr) -> Expr:
         """Which barrier belongs to the iteration that is `distance` behind the loop's start."""
-        return _modulo(self._count(distance), self.number)
+        return _modulo(self.count(distance), self.number)
 
     def place(self, distance: Expr) -> Address:
         """The barrier of that iteration."""
@@ -53,9 +53,9 @@ class Ring:
     def parity(self, distance: Expr, before: bool = False) -> Expr:
         """The parity of the phase that completes for that iteration, or of the one `before`."""
         if self.number == 1:
-            rounds = cast(_modulo(self._count(distance), 2), INT32)
+            rounds = cast(_modulo(self.count(distance), 2), INT32)
             return sub(int_const(1), rounds) if before else rounds
-        rounds = _modulo(self._count(distance), 2 * self.number)
+        rounds = _modulo(self.count(distance), 2 * self.number)
         relation = "lt" if before else "ge"
         return cast(binary(relation, rounds, const(self.number, rounds.dtype)), INT32)
 
@@ -74,7 +74,8 @@ class Ring:
         rounds = cast(_modulo(total, 2 * self.number), INT32)
         return [Store(self.done, (), rounds, site=loop.site)]
 
-    def _count(self, distance: Expr) -> Expr:
+    def count(self, distance: Expr) -> Expr:
+        """How many iterations come before the one at `distance`, modulo two rounds."""
         if self.done is None:
             return distance
         return add(cast(Load(self.done, ()), distance.dtype), distance)

@@ -7,6 +7,8 @@ only one block fits anyway, those who compute take over what the others do not n
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 
 from tileworkbench.compiler.ir.rewrite import statements
@@ -14,11 +16,13 @@ from tileworkbench.compiler.ir.simt import CLUSTER_WIDE, Exchange, GridBarrier, 
 from tileworkbench.compiler.ir.sizes import const_shape
 from tileworkbench.compiler.ir.stmt import Alloc, ExternCall, Kernel, Pointer
 from tileworkbench.compiler.machine.machine import Machine
-from tileworkbench.compiler.schedule.handovers import Unsuitable
+from tileworkbench.compiler.schedule.handovers import LoopPlan, Unsuitable
+from tileworkbench.compiler.schedule.rings import new_ring
 
 WARPS = 4
 _MOST_WARPS = 32  # of a block
-_UNIT, _MOST = 8, 240  # registers of a thread
+_UNIT, _MOST = 8, 240  # registers of a thread, where they are divided anew
+_LIMIT = 255  # where they are not
 _PRODUCER = 40
 _OTHERS = 40  # of those who compute, beside their arrays: addresses, counters, operands
 
@@ -47,16 +51,46 @@ def registers(kernel: Kernel, machine: Machine) -> tuple[int, int] | None:
     are not divided anew: each can have all that there are, or two blocks may fit.
     """
     threads, group = kernel.threads[0], WARPS * machine.lanes
-    words = sum(
+    begin = _begin(kernel, machine)
+    more = min(_MOST, _floor((begin * (threads + group) - _PRODUCER * group) // threads))
+    if begin >= more or _words(kernel) + _OTHERS <= begin // 2:
+        return None
+    return _PRODUCER, more
+
+
+def overlapped(
+    plan: LoopPlan, kernel: Kernel, machine: Machine, fresh: Callable[[str], str]
+) -> LoopPlan:
+    """`plan`, without the product that goes on where all arrays alive at once are too many
+    registers. The warpgroups then take turns: while one multiplies, others do what is between.
+    """
+    if plan.overlap is None:
+        return plan
+    divided = registers(kernel, machine)
+    most = min(_LIMIT, _begin(kernel, machine)) if divided is None else divided[1]
+    need = _words(kernel) + _OTHERS
+    if need > most:
+        reason = f"a thread would need about {need} of {most} registers"
+        return replace(plan, overlap=None, apart=reason)
+    groups = kernel.threads[0] // (WARPS * machine.lanes)
+    if groups < 2:
+        return plan
+    done = plan.handovers[0].filled.done
+    return replace(plan, turn=new_ring(fresh("turn"), groups, done, WARPS))
+
+
+def _begin(kernel: Kernel, machine: Machine) -> int:
+    """With how many registers the threads of a block with a producer begin."""
+    return _floor(machine.registers // (kernel.threads[0] + WARPS * machine.lanes))
+
+
+def _words(kernel: Kernel) -> int:
+    """The registers of a thread that its arrays take."""
+    return sum(
         -(-prod(const_shape(stmt.buffer) or ()) * stmt.buffer.dtype.bits // 32)
         for stmt in statements(kernel.body)
         if isinstance(stmt, Alloc) and stmt.buffer.scope.startswith("local")
     )
-    begin = _floor(machine.registers // (threads + group))
-    more = min(_MOST, _floor((begin * (threads + group) - _PRODUCER * group) // threads))
-    if begin >= more or words + _OTHERS <= begin // 2:
-        return None
-    return _PRODUCER, more
 
 
 def _floor(count: int) -> int:

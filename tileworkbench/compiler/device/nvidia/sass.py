@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 _LABEL = re.compile(r"\s*(\.L_[\w$.]+):")
 _INSTRUCTION = re.compile(r"\s*/\*[0-9a-f]+\*/\s+(.*?);")
 _JUMP = re.compile(r"\bBRA\b.*`\((\.L_[\w$.]+)\)")
+_LEAVES = re.compile(r"BRA `|EXIT|RET")  # in any case: without a guard
 _GUARD = re.compile(r"^@!?U?P\w+\s+")
 _KINDS = {
     "tensor": r"[HIDQO]MMA|HGMMA|IGMMA|QGMMA|OMMA|UTC\w*MMA",
@@ -55,22 +57,42 @@ def kind_of(instruction: str) -> str:
 
 
 def loops_of(sass: str) -> list[Loop]:
-    """The loops of a disassembly (`nvdisasm -c`): from each label to the jumps back to it."""
+    """The loops of a disassembly (`nvdisasm -c`): from each label to the jumps back to it. Code
+    that compilers put behind a kernel jumps back, too, to where it came from; that is no loop.
+    """
     labels: dict[str, int] = {}
     lines: list[str] = []
     for line in sass.splitlines():
         if label := _LABEL.match(line):
             labels[label[1]] = len(lines)
         elif instruction := _INSTRUCTION.match(line):
-            lines.append(_GUARD.sub("", instruction[1].strip()))
-    names = [line.split()[0] for line in lines]
+            lines.append(instruction[1].strip())
+    names = tuple(_GUARD.sub("", line).split()[0] for line in lines)
+    matches = ((at, _JUMP.search(line)) for at, line in enumerate(lines))
+    jumps = {at: labels[jump[1]] for at, jump in matches if jump}
     ends: dict[int, int] = {}
-    for at, line in enumerate(lines):
-        jump = _JUMP.search(line)
+    for at, start in jumps.items():
         # Padding behind the end of a kernel jumps to itself.
-        if jump and (start := labels.get(jump[1], at)) < at:
+        if start < at and at not in _reached(lines, jumps, without=start):
             ends[start] = at
-    return [Loop(start, tuple(names[start : end + 1])) for start, end in ends.items()]
+    return [Loop(start, names[start : end + 1]) for start, end in ends.items()]
+
+
+def _reached(lines: Sequence[str], jumps: Mapping[int, int], without: int) -> set[int]:
+    """The jumps that are reached from the first instruction, but not by way of one of them."""
+    reached: set[int] = set()
+    entered, todo = {without}, [0]
+    while todo:
+        at = todo.pop()
+        while at < len(lines) and at not in entered:
+            entered.add(at)
+            if at in jumps:
+                reached.add(at)
+                todo.append(jumps[at])
+            if _LEAVES.match(lines[at]):
+                break
+            at += 1
+    return reached
 
 
 def main_loop(sass: str) -> Loop | None:

@@ -88,11 +88,14 @@ class KernelWriter:
             case st.While(cond, body):
                 self.block(depth, f"while ({self.expressions(cond)})", body)
             case st.If(cond, then, orelse):
+                before = dict(self.in_flight)
                 self.block(depth, f"if ({bare(self.expressions(cond))})", then)
+                behind, self.in_flight = self.in_flight, before
                 if orelse is not None:
                     self.lines[-1] += " else {"
                     self.write(orelse, depth + 1)
                     self.line(depth, "}")
+                self.in_flight |= behind
             case st.Break():
                 self.line(depth, "break;")
             case st.Continue():

@@ -13,8 +13,10 @@ from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.rewrite import statements, variables
 from tileworkbench.compiler.sim.pipeline.leaves import takes_turns, waits_for_others
+
+_WARPGROUP = 128  # threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +61,29 @@ def _roles(kernel: st.Kernel) -> list[simt.Role]:
 
 
 def thread_groups(kernel: st.Kernel) -> tuple[tuple[int, int], ...]:
-    """The threads of a block, (first, count), cut where a role begins or ends."""
+    """The threads of a block, (first, count), cut where a role begins or ends, and into warpgroups
+    where these wait at different memory barriers.
+    """
     edges = {0, prod(kernel.threads)}
     for role in _roles(kernel):
-        edges |= {role.start, role.start + role.extent}
+        edges |= {role.start, role.start + role.extent, *_turns(kernel, role)}
     places = sorted(edges)
     return tuple((a, b - a) for a, b in pairwise(places))
 
 
 def role_starts(kernel: st.Kernel) -> frozenset[int]:
-    """The first threads of roles."""
-    return frozenset(role.start for role in _roles(kernel))
+    """The first threads of roles, and of warpgroups that take turns in them."""
+    roles = _roles(kernel)
+    return frozenset(at for role in roles for at in (role.start, *_turns(kernel, role)))
+
+
+def _turns(kernel: st.Kernel, role: simt.Role) -> range:
+    """The first threads of the warpgroups of a role that wait at barriers of their own."""
+    waits = (stmt for stmt in statements(role.body) if isinstance(stmt, simt.BarrierWait))
+    threads = set(kernel.thread_vars)
+    if not any(threads.intersection(variables(each.barrier)) for each in waits):
+        return range(0)
+    return range(role.start, role.start + role.extent, _WARPGROUP)
 
 
 def group_label(first: int, count: int, starts: frozenset[int]) -> str:

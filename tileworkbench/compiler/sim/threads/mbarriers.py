@@ -277,6 +277,14 @@ class MbarrierWait:
         return "for an mbarrier"
 
 
+def translate_groups(
+    stmt: simt.BarrierWait, expr: ExpressionTranslator
+) -> Callable[[ThreadFrame], list[Array]]:
+    """The closure that tells apart the threads that wait at different barriers."""
+    places = _Places(stmt.barrier, expr)
+    return lambda frame: [threads for *_, threads in places.groups(frame)]
+
+
 def translate_wait(stmt: simt.BarrierWait, expr: ExpressionTranslator) -> Arrive:
     """The closure of `barrier_wait`."""
     places, parity = _Places(stmt.barrier, expr), expr(stmt.parity)

@@ -17,7 +17,7 @@ from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import int_const
 from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.program import Program, Stage
-from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.rewrite import statements, variables
 from tileworkbench.compiler.sim.expressions import Evaluate
 from tileworkbench.compiler.sim.flights import translate_fence, translate_start
 from tileworkbench.compiler.sim.memory import Storage, allocate, memory_at
@@ -56,6 +56,7 @@ from tileworkbench.compiler.sim.threads.strands import (
     CountedLoop,
     Meet,
     Part,
+    Parting,
     RolePart,
     Sequence,
     agreed,
@@ -222,7 +223,10 @@ class ThreadTranslator(StatementTranslator):
         arrive = self._arrive(stmt)
         if self._trace is not None:
             arrive = self._trace.watch(stmt, arrive)
-        return Blocking(self.watched(stmt, arrive), site)
+        made = Blocking(self.watched(stmt, arrive), site)
+        if isinstance(stmt, simt.BarrierWait) and variables(stmt.barrier):
+            return Sequence((Parting(mbarriers.translate_groups(stmt, self.expr), site), made))
+        return made
 
     def _parts(self, stmts: tuple[st.Stmt, ...]) -> Iterator[Part]:
         """The statements of a sequence. In front of an operator of all threads, those that may have

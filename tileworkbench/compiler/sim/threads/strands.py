@@ -206,6 +206,22 @@ class Blocking(Code):
 
 
 @dataclass(frozen=True, slots=True)
+class Parting(Code):
+    """Threads that `groups` tells apart go on as strands of their own."""
+
+    groups: Callable[[ThreadFrame], list[Array]]
+    site: int
+
+    def run(self, strand: Strand, state: None) -> None:
+        frame = strand.frame
+        frame.site = self.site
+        for threads in self.groups(frame)[1:]:
+            mask = np.zeros(frame.threads, np.bool_)
+            mask[threads] = True
+            strand.split(mask, mask)
+
+
+@dataclass(frozen=True, slots=True)
 class Branch(Code):
     """`if`: threads that disagree part."""
 
