@@ -7,6 +7,8 @@ import pytest
 import tileworkbench.language as T
 from tests.differential.harness import run_native
 from tileworkbench.compiler.driver import lower_program, resolve_target
+from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.simt import Role
 from tileworkbench.compiler.sim import simulate
 
 
@@ -42,6 +44,66 @@ def test_the_simulator_prints_at_every_stage(capfd: pytest.CaptureFixture[str]) 
     last = lower_program(kernel.program, resolve_target("cpu"))[-1].program
     simulate(last, ARGUMENTS, signature=kernel.program)
     assert capfd.readouterr().out == LINES
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_75", "cuda:sm_80", "cuda:sm_90a"])
+def test_lowered_for_a_gpu_the_threads_of_a_block_print_once(
+    target: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for program in (kernel.program, threads.program):
+        given = ARGUMENTS if program is kernel.program else {"A": np.arange(64, dtype=np.int32)}
+        simulate(program, given)
+        expected = capfd.readouterr().out
+        last = lower_program(program, resolve_target(target))[-1].program
+        simulate(last, given, signature=program)
+        assert capfd.readouterr().out == expected
+
+
+@T.prim_func
+def product(A: T.Tensor((128, 64), "float16"), B: T.Tensor((64, 64), "float16")):
+    with T.Kernel(1, threads=256):
+        a = T.alloc_shared((128, 32), "float16")
+        b = T.alloc_shared((32, 64), "float16")
+        c = T.alloc_fragment((128, 64), "float32")
+        m = T.alloc_fragment((128,), "float32")
+        T.clear(c)
+        for k in T.Pipelined(2, num_stages=2):
+            T.copy(A[0, k * 32], a)
+            T.copy(B[k * 32, 0], b)
+            T.gemm(a, b, c)
+            T.reduce_max(c, m, dim=1)
+            T.print(m[127], msg="largest")
+
+
+def test_a_consumer_prints_for_all_of_them(capfd: pytest.CaptureFixture[str]) -> None:
+    last = lower_program(product.program, resolve_target("cuda:sm_90a"))[-1].program
+    roles = [stmt for stmt in statements(last.body) if isinstance(stmt, Role)]
+    assert [(role.start, role.extent) for role in roles] == [(256, 128), (0, 256)]
+    given = {"A": np.ones((128, 64), np.float16), "B": np.ones((64, 64), np.float16)}
+    simulate(last, given, signature=product.program)
+    assert capfd.readouterr().out == "".join(
+        f"msg='largest' BlockIdx=(0, 0, 0): dtype=float32 value={value}\n" for value in (32, 64)
+    )
+
+
+@T.prim_func
+def two_roles(A: T.Tensor((256,), "int32")):
+    with T.Kernel(1, threads=256):
+        S = T.alloc_shared((1,), "int32")
+        S[0] = 5
+        T.sync_threads()
+        with T.ws(1):
+            T.print(S, "second")
+        for i in T.Parallel(256):
+            A[i] = S[0]
+
+
+def test_a_role_prints_once(capfd: pytest.CaptureFixture[str]) -> None:
+    last = lower_program(two_roles.program, resolve_target("cuda:sm_80"))[-1].program
+    simulate(last, {"A": np.zeros(256, np.int32)}, signature=two_roles.program)
+    assert capfd.readouterr().out == (
+        "msg='second' BlockIdx=(0, 0, 0): buffer=S, dtype=int32, index=0 value=5\n"
+    )
 
 
 @pytest.mark.parametrize("level", ["native", "generic"])

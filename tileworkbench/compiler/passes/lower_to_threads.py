@@ -46,6 +46,7 @@ from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.lower.threads import engine_copies, scalars, signals
 from tileworkbench.compiler.lower.threads.context import ThreadContext
 from tileworkbench.compiler.lower.threads.groups import vectorize
+from tileworkbench.compiler.lower.threads.prints import written_once
 from tileworkbench.compiler.lower.threads.table import lower
 from tileworkbench.compiler.schedule.pipelines import declares
 from tileworkbench.compiler.target import MOST_LOCAL_BYTES, Target
@@ -65,7 +66,7 @@ class LowerToThreads:
                 return stmt
             context = replace(ThreadContext.of(program, stmt, self.target), names=names)
             notes.extend(engine_copies.notes(stmt, context))
-            body = _lower(stmt.body, context)
+            body = _lower(written_once(stmt).body, context)
             made = replace(stmt, body=seq([*context.prologue.stmts, body]))
             _check_local_memory(made, context)
             return made

@@ -26,8 +26,9 @@ class PrintedLine:
 
     Attributes:
         block: the indices of the block, x first.
-        thread: its number in the block, x fastest; -1 where all threads print the line once, or an
-            iteration of a parallel loop does whose thread is not known.
+        thread: its number in the block, x fastest; lowered for a GPU, the one that writes what all
+            would. -1 where all threads print the line once, or an iteration of a parallel loop does
+            whose thread is not known.
         iteration: of the parallel loop around it; empty without.
         loops: the serial loops around it that have several iterations, with their variables.
         line: of the user's text; 0 where that is not known.

@@ -259,11 +259,11 @@ function player({ model, body, root, data, message }) {
 
   /** What is under way and who waits. */
   function tell() {
-    const flights = data.flights.filter((/** @type {Fields} */ each) => flying(each, step));
+    const flights = alike(data.flights.filter((/** @type {Fields} */ each) => flying(each, step)));
     const waits = data.waits.filter((/** @type {Fields} */ each) => flying(each, step));
     events.replaceChildren(
-      ...flights.map((/** @type {Fields} */ each) => tw.div("tw-replay-event", tw.chip(each.engine, "tw-accent"),
-        ` ${each.count} elements of ${data.buffers[each.buffer].name} under way since step ${each.began}` +
+      ...flights.map(({ each, times }) => tw.div("tw-replay-event", tw.chip(each.engine, "tw-accent"),
+        ` ${times > 1 ? `${times} × ` : ""}${each.count} elements of ${data.buffers[each.buffer].name} under way since step ${each.began}` +
         `${each.line ? `, line ${each.line}` : ""}${each.threads ? `, by ${each.threads}` : ""}` +
         (each.ended < 0 ? "; they never land" : `; they land in step ${each.ended}`))),
       ...waits.map((/** @type {Fields} */ each) => tw.div("tw-replay-event", tw.chip("waits", each.ended < 0 ? "tw-bad" : ""),
@@ -307,4 +307,17 @@ function player({ model, body, root, data, message }) {
   if (data.moments.length) select(data.moments[0]);
   go(step);
   return scope.dispose;
+}
+
+/** Operations under way of which the same is said, each once. */
+function alike(/** @type {Fields[]} */ flights) {
+  const groups = /** @type {Map<string, { each: Fields, times: number }>} */ (new Map());
+  for (const each of flights) {
+    const { engine, count, buffer, line, threads, began, ended } = each;
+    const key = [engine, count, buffer, line, threads, began, ended].join();
+    const known = groups.get(key);
+    if (known) known.times += 1;
+    else groups.set(key, { each, times: 1 });
+  }
+  return [...groups.values()];
 }

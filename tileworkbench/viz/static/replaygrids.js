@@ -6,7 +6,7 @@ import { CellGrid, COLOURS, category, css } from "./cells.js";
 import { ownersOf, placesOf } from "./replaymemory.js";
 
 const [HELD, READ, WRITTEN, FLYING] = [1, 2, 3, 4];
-const PALE = [214, 218, 226];
+const PALE = [176, 188, 208]; // apart from cells that hold nothing, in both themes
 const FILLS = { [HELD]: PALE, [READ]: COLOURS.same, [WRITTEN]: COLOURS.good, [FLYING]: COLOURS.one };
 const WARP = 32;
 const RANKS = ["shared", "fragment", "local", "global"];
