@@ -12,8 +12,9 @@ FURTHER = {"img": {"alt", "height", "src", "width"}, "details": {"open"}}
 PROPERTIES = {
     *("background", "background-color", "border", "border-collapse", "border-radius", "color"),
     *("cursor", "display", "font-family", "font-size", "font-weight", "line-height", "margin"),
-    *("margin-left", "margin-right", "margin-top", "max-height", "max-width", "overflow"),
-    *("opacity", "padding", "table-layout", "text-align", "vertical-align", "white-space"),
+    *("margin-left", "margin-right", "margin-top", "max-height", "max-width", "min-width"),
+    *("opacity", "overflow", "padding", "table-layout", "text-align", "vertical-align"),
+    "white-space",
 }
 ADDRESSES = ("data:image/png;base64,", "data:image/svg+xml;base64,")
 

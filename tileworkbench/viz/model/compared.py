@@ -195,11 +195,11 @@ def _tables(part: Compared, names: Sequence[str], most: int) -> str:
     if part.differences:
         tables.append(_table(part.differences, names, most))
     if same:
-        tables.append(html.details("No difference", _once(same[:most]), note=_rows(len(same))))
+        tables.append(html.details("No difference", _once(same[:most]), note=_row_count(len(same))))
     return "".join(tables)
 
 
-def _rows(count: int) -> str:
+def _row_count(count: int) -> str:
     return f"{count} row{'s' * (count != 1)}"
 
 
