@@ -39,6 +39,9 @@ ABSENT = "the value of a thread that does not take part in the exchange"
 DIVERGENT = "the threads of a block meet at different statements"
 PART_OF_A_WARP = "only some threads of a warp reach this barrier"
 
+GUARD = "guard the access with an 'if', or make the buffer as large as its indices need"
+"""What to do about an access outside its buffer."""
+
 _ATOMIC = "or add to it with T.atomic_add"
 _REMEDIES = {
     NEVER_WRITTEN: "write it first, with T.clear, T.fill or T.copy",

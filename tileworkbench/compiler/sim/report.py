@@ -11,7 +11,7 @@ from tileworkbench.compiler.diagnostics import Note, OutOfBoundsError, RaceError
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.sim.masked import Masked, MaskLog
 from tileworkbench.compiler.sim.observers import Observer
-from tileworkbench.compiler.sim.problems import remedy
+from tileworkbench.compiler.sim.problems import GUARD, remedy
 
 _SHOWN = 4  # findings that an error names
 
@@ -80,7 +80,10 @@ class Finding:
         notes: tuple[Note, ...] = ()
         if self.other is not None and self.other != self.span:
             notes = (Note("the other access", self.other),)
-        return kind.get(self.kind, RunError)(self.what, remedy(self.detail), self.span, notes)
+        hint = remedy(self.detail)
+        if hint is None and self.kind is FindingKind.OUT_OF_BOUNDS:
+            hint = GUARD
+        return kind.get(self.kind, RunError)(self.what, hint, self.span, notes)
 
     def __str__(self) -> str:
         line = f" ({self.span})" if self.span is not None else ""

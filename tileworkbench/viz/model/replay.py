@@ -44,7 +44,7 @@ def about(view: KernelView) -> str:
     return (
         f"What one block does when the simulator runs it: step through the {lines} lines of its "
         "kernel, forth and back, and see what its memory holds after each. Green cells were "
-        "written by the step, blue ones read; hatched ones hold nothing yet."
+        "written by the step, blue ones read; faint ones hold nothing yet."
     )
 
 

@@ -16,6 +16,7 @@ from tileworkbench.viz.model.view import KernelView
 Array = np.ndarray[Any, Any]
 
 _ROWS = 12
+_FLAT, _HIGH = 2, 12  # pictures of so few rows have cells at least so high, in pixels
 
 
 def rows(view: KernelView, live: bool) -> dict[str, str]:
@@ -59,7 +60,7 @@ def section(view: KernelView, opened: bool) -> str:
     ]
     body.append(html.tag("div", "", *pictures))
     body += [html.tag("div", html.FAINT, html.text(note)) for note in made.notes]
-    note = f"block {_tuple(made.step(at).block)}, after step {at} of {made.total}"
+    note = f"block {_tuple(made.step(at).block)}, after step {at} of {made.last}"
     return html.details("Replay", *body, note=note, opened=opened)
 
 
@@ -82,7 +83,8 @@ def _picture(buffer: Contents, undefined: Array, dirty: Array | None, at: int) -
     colours = np.array([[136, 136, 136], [187, 187, 221], [68, 187, 153]], np.uint8)
     pixels = colours[np.maximum(grid.max(axis=(1, 3)), 0)]
     zoom = max(1, min(10, 160 // max(pixels.shape[:2])))
-    pixels = pixels.repeat(zoom, axis=0).repeat(zoom, axis=1)
+    high = zoom if len(pixels) > _FLAT else max(zoom, _HIGH)
+    pixels = pixels.repeat(high, axis=0).repeat(zoom, axis=1)
     count = 0 if dirty is None else int(dirty.sum())
     said = f"{buffer.name}: {count} elements written by step {at}, "
     said += f"{int(undefined.sum())} never written"
