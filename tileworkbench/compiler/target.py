@@ -74,6 +74,8 @@ def parse_target(text: str) -> Target:
         return _gpu(tail, head)
     if head == "ptx" and tail in ARCHITECTURES and not tail.startswith("gfx"):
         return _gpu(tail, head)
+    if head == "emu" and tail in ARCHITECTURES and tail.startswith("gfx"):
+        return _gpu(tail, head)
     near = difflib.get_close_matches(tail or head, ARCHITECTURES, 3)
     meant = f"near it: {', '.join(near)}; " if near and (tail or head) not in ARCHITECTURES else ""
     raise TileValueError(

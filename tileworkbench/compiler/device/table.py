@@ -17,6 +17,7 @@ _DEVICES = {
     ("cuda", "ptx"): "ptx:InterpretedDevice",
     ("cuda", "sim"): "sim:SimulatedDevice",
     ("hip", "native"): "amd.kernel:AmdDevice",
+    ("hip", "emu"): "amd.emulated:EmulatedDevice",
     ("hip", "sim"): "sim:SimulatedDevice",
 }
 # What makes it, by kind.

@@ -120,6 +120,12 @@ def compile_hip(source: str, arch: str, *, name: str = "kernel.hip") -> HipBuild
         return HipBuild(arch, assembly, linked.read_bytes(), _read_resources(assembly))
 
 
+def host_compiler() -> tuple[str, ...]:
+    """The same clang as a compiler for this machine. Raises `UnsupportedError` without one."""
+    (program, *_), _ = require_compiler()
+    return (program, "cc") if Path(program).stem == "zig" else (program,)
+
+
 def _compile_error(source: str, name: str, log: str) -> HipCompileError:
     """The error of a failed compilation: the first complaint with the line it is about."""
     match = re.search(rf"^{re.escape(name)}:(\d+):\d+: (?:fatal )?error: (.*)$", log, re.M)
