@@ -46,16 +46,19 @@ class TargetStatus:
 
 def targets() -> list[TargetStatus]:
     """Every target with what is usable on this machine and why the others are not."""
+    from tileworkbench.compiler.device.amd.clang import missing_compiler
     from tileworkbench.compiler.device.amd.kernel import UNAVAILABLE
     from tileworkbench.compiler.device.nvidia.driver import missing_device
     from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 
     statuses = [_status(name) for name in ("cpu", "cpu:avx512", "cpu:avx2", "cpu:generic")]
     device, nvrtc = missing_device() or "", missing_nvrtc() or ""
+    clang = missing_compiler() or ""
     for arch in ARCHITECTURES:
         if arch.startswith("gfx"):
             statuses.append(TargetStatus(f"hip:{arch}", False, UNAVAILABLE))
             statuses.append(TargetStatus(f"sim:{arch}", True))
+            statuses.append(TargetStatus(f"emu:{arch}", not clang, clang))
             continue
         statuses.append(TargetStatus(f"cuda:{arch}", not (device or nvrtc), device or nvrtc))
         statuses.append(TargetStatus(f"sim:{arch}", True))

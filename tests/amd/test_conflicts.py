@@ -24,7 +24,9 @@ def factors(kernel: tw.Kernel) -> dict[str, float]:
 
 @pytest.mark.parametrize("arch", EACH)
 @pytest.mark.parametrize(("trans_a", "trans_b"), TRANSPOSES)
-@pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
+@pytest.mark.parametrize(
+    "dtype", ["float16", pytest.param("float32", marks=pytest.mark.slow), "int8"]
+)
 def test_matmul(dtype: str, trans_a: bool, trans_b: bool, arch: str) -> None:
     page = matmul(256, 256, 256, dtype, trans_A=trans_a, trans_B=trans_b, num_stages=1)
     found = factors(tw.compile(page, target=f"sim:{arch}"))

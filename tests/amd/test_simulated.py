@@ -17,7 +17,7 @@ from tileworkbench.compiler.ir.simt import Mma
 ARCHS = ("gfx90a", "gfx942", "gfx950")
 # One in the default tier, all in the slow one.
 EACH = ["gfx942", *(pytest.param(arch, marks=pytest.mark.slow) for arch in ("gfx90a", "gfx950"))]
-QUICK = ("matmul", "flash_attention", "softmax", "histogram", "dequant_matmul", "topk")
+QUICK = ("matmul", "flash_attention", "dequant_matmul")
 
 
 def products(kernel):
@@ -37,7 +37,12 @@ def check_product(dtype, acc, target, shape=(32, 32, 32), tile=(32, 32, 32), **o
 
 @pytest.mark.parametrize("arch", EACH)
 @pytest.mark.parametrize(
-    ("trans_a", "trans_b"), [(False, False), (False, True), (True, False), (True, True)]
+    ("trans_a", "trans_b"),
+    [
+        (False, True),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((False, False), (True, True))),
+        (True, False),
+    ],
 )
 def test_every_transposition_at_every_stage(arch, trans_a, trans_b):
     """A ragged shape on two waves."""
@@ -84,7 +89,7 @@ def test_float32_is_multiplied_as_it_is():
 
 
 @pytest.mark.parametrize("arch", EACH)
-@pytest.mark.parametrize("extent", [40, 64, 200])
+@pytest.mark.parametrize("extent", [pytest.param(40, marks=pytest.mark.slow), 200])
 def test_reductions_and_scans_over_lanes_of_a_wave(arch, extent):
     @T.prim_func
     def kernel(A: T.Tensor((5, extent), "float32")):
@@ -114,7 +119,7 @@ def test_reductions_and_scans_over_lanes_of_a_wave(arch, extent):
     check_on_threads(kernel, {"A": a}, check, f"sim:{arch}")
 
 
-@pytest.mark.parametrize("width", [32, 16, 4])
+@pytest.mark.parametrize("width", [32, pytest.param(4, marks=pytest.mark.slow)])
 def test_shuffles_and_votes_of_the_language_on_waves_of_64(width):
     @T.prim_func
     def kernel(A: T.Tensor((128,), "int32"), B: T.Tensor((6, 128), "int32")):

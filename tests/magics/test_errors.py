@@ -303,13 +303,13 @@ def test_targets_that_cannot_be_compiled(notebook: Notebook) -> None:
     assert notebook.run(f"%%tile -t sim:gfx943{SCALE}").text == (
         "TileValueError: 'sim:gfx943' is not a target\n"
         "hint: near it: gfx942, gfx950, gfx90a; use 'cpu', 'cpu:avx2', 'cuda:<arch>', "
-        "'hip:<arch>', 'sim:<arch>' or 'ptx:<arch>' with arch one of sm_75, sm_80, sm_86, sm_89, "
-        "sm_90, sm_90a, sm_100, sm_120, gfx90a, gfx942, gfx950"
+        "'hip:<arch>', 'sim:<arch>', 'ptx:<arch>' or 'emu:<arch>' with arch one of sm_75, sm_80, "
+        "sm_86, sm_89, sm_90, sm_90a, sm_100, sm_120, gfx90a, gfx942, gfx950"
     )
     assert notebook.run(f"%%tile -t cpu:avx{SCALE}").text == (
         "TileValueError: 'cpu:avx' is not a target\n"
-        "hint: use 'cpu', 'cpu:avx2', 'cuda:<arch>', 'hip:<arch>', 'sim:<arch>' or 'ptx:<arch>' "
-        "with arch one of sm_75, sm_80, sm_86, sm_89, sm_90, sm_90a, sm_100, sm_120, "
+        "hint: use 'cpu', 'cpu:avx2', 'cuda:<arch>', 'hip:<arch>', 'sim:<arch>', 'ptx:<arch>' or "
+        "'emu:<arch>' with arch one of sm_75, sm_80, sm_86, sm_89, sm_90, sm_90a, sm_100, sm_120, "
         "gfx90a, gfx942, gfx950"
     )
 

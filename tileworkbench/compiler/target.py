@@ -25,7 +25,7 @@ class Target:
 
     `kind` is "cpu", "cuda" or "hip"; `arch` the GPU architecture or, on a CPU, the instruction-set
     level ("native" until the driver has asked the host). `execution` says what runs the code:
-    "native", "sim" or "ptx".
+    "native", "sim", "ptx" or "emu".
     """
 
     kind: str
@@ -57,7 +57,7 @@ CPU_LEVELS = ("native", "avx512", "avx2", "generic")
 
 def parse_target(text: str) -> Target:
     """The target named by `text`: `cpu`, `cpu:<level>`, `cuda[:sm_*]`, `hip:gfx*`, `sim:<arch>`,
-    `ptx:<arch>` or a bare arch.
+    `ptx:<arch>`, `emu:gfx*` or a bare arch.
 
     Raises `TileValueError` naming the known spellings.
     """
@@ -80,8 +80,8 @@ def parse_target(text: str) -> Target:
     meant = f"near it: {', '.join(near)}; " if near and (tail or head) not in ARCHITECTURES else ""
     raise TileValueError(
         f"'{text}' is not a target",
-        hint=f"{meant}use 'cpu', 'cpu:avx2', 'cuda:<arch>', 'hip:<arch>', 'sim:<arch>' or "
-        f"'ptx:<arch>' with arch one of {', '.join(ARCHITECTURES)}",
+        hint=f"{meant}use 'cpu', 'cpu:avx2', 'cuda:<arch>', 'hip:<arch>', 'sim:<arch>', "
+        f"'ptx:<arch>' or 'emu:<arch>' with arch one of {', '.join(ARCHITECTURES)}",
     )
 
 

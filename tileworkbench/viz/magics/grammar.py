@@ -23,9 +23,10 @@ _TARGET_HELP = (
     "what to compile for; of a list, a column each. auto: a GPU if there is one, else cpu. cpu, "
     "cpu:avx512, cpu:avx2, cpu:generic: this machine. sim:sm_80: the threads of a GPU, simulated. "
     "ptx:sm_80: its PTX, interpreted. cuda:sm_80: the GPU itself. sm_80 may be any of sm_75 to "
-    "sm_120. hip:gfx942: HIP code; sim:gfx942 simulates it. '%%tile targets' says what works here"
+    "sm_120. hip:gfx942: HIP code; sim:gfx942 simulates it, emu:gfx942 runs it here. "
+    "'%%tile targets' says what works here"
 )
-_HEADS = ("auto", "cpu", "cuda", "hip", "sim", "ptx")
+_HEADS = ("auto", "cpu", "cuda", "hip", "sim", "ptx", "emu")
 
 # The names of `viz.model.what_if.NAMES`, for the same reason.
 LAYOUTS = ("none", "padding", "swizzle32", "swizzle64", "swizzle128")

@@ -163,21 +163,29 @@ static unsigned swizzled(unsigned x, unsigned pattern, int site) {
 // MFMA -----------------------------------------------------------------------------------------
 
 // Elements of an operand, by what the instruction's name says of it.
-struct F16 { static float at(const void* p, int i) { return (float)((const _Float16*)p)[i]; } };
+struct F16 {
+  static float at(const void* p, int i) { return (float)((const _Float16*)p)[i]; }
+};
 struct BF16 {
   static float at(const void* p, int i) {
     unsigned bits = (unsigned)((const unsigned short*)p)[i] << 16;
     return __builtin_bit_cast(float, bits);
   }
 };
-struct F32 { static float at(const void* p, int i) { return ((const float*)p)[i]; } };
+struct F32 {
+  static float at(const void* p, int i) { return ((const float*)p)[i]; }
+};
 struct XF32 {
   static float at(const void* p, int i) {
     return __builtin_bit_cast(float, ((const unsigned*)p)[i] & 0xFFFFE000u);
   }
 };
-struct F64 { static double at(const void* p, int i) { return ((const double*)p)[i]; } };
-struct I8 { static int at(const void* p, int i) { return ((const signed char*)p)[i]; } };
+struct F64 {
+  static double at(const void* p, int i) { return ((const double*)p)[i]; }
+};
+struct I8 {
+  static int at(const void* p, int i) { return ((const signed char*)p)[i]; }
+};
 
 // A byte as a float with so many bits of mantissa: OCP's kinds on gfx950, those without a negative
 // zero on gfx942.
@@ -196,11 +204,15 @@ static float small(unsigned char code, int mantissa) {
                       : ldexpf((float)rest, 1 - bias - mantissa);
   return code & 0x80 ? -value : value;
 }
-struct FP8 { static float at(const void* p, int i) { return small(((const unsigned char*)p)[i], 3); } };
-struct BF8 { static float at(const void* p, int i) { return small(((const unsigned char*)p)[i], 2); } };
+struct FP8 {
+  static float at(const void* p, int i) { return small(((const unsigned char*)p)[i], 3); }
+};
+struct BF8 {
+  static float at(const void* p, int i) { return small(((const unsigned char*)p)[i], 2); }
+};
 
-// D = A B + C of E x E x K: lane l has of A the row l % E, of B the column l % E, and of both the K / (64 / E)
-// elements along K from (l / E) times as many on.
+// D = A B + C of E x E x K: lane l has of A the row l % E, of B the column l % E, and of both the
+// K / (64 / E) elements along K from (l / E) times as many on. How results of float64 lie is assumed.
 template <int E, int K, class A, class B, class T>
 static void multiply(Thread* lanes) {
   const int per = E * K / WAVE, held = E * E / WAVE;
@@ -231,12 +243,36 @@ static VC mfma(VA a, VB b, VC c, int site) {
 
 // Atomics: threads take turns ---------------------------------------------------------------------
 
-template <class T, class V> static T fetch_add(T* p, V x) { T old = *p; *p = (T)(old + x); return old; }
-template <class T, class V> static T fetch_and(T* p, V x) { T old = *p; *p = (T)(old & x); return old; }
-template <class T, class V> static T fetch_or(T* p, V x) { T old = *p; *p = (T)(old | x); return old; }
-template <class T, class V> static T fetch_xor(T* p, V x) { T old = *p; *p = (T)(old ^ x); return old; }
-template <class T, class V> static T fetch_max(T* p, V x) { T old = *p; if ((T)x > old) *p = (T)x; return old; }
-template <class T, class V> static T fetch_min(T* p, V x) { T old = *p; if ((T)x < old) *p = (T)x; return old; }
+template <class T, class V> static T fetch_add(T* p, V x) {
+  T old = *p;
+  *p = (T)(old + x);
+  return old;
+}
+template <class T, class V> static T fetch_and(T* p, V x) {
+  T old = *p;
+  *p = (T)(old & x);
+  return old;
+}
+template <class T, class V> static T fetch_or(T* p, V x) {
+  T old = *p;
+  *p = (T)(old | x);
+  return old;
+}
+template <class T, class V> static T fetch_xor(T* p, V x) {
+  T old = *p;
+  *p = (T)(old ^ x);
+  return old;
+}
+template <class T, class V> static T fetch_max(T* p, V x) {
+  T old = *p;
+  if ((T)x > old) *p = (T)x;
+  return old;
+}
+template <class T, class V> static T fetch_min(T* p, V x) {
+  T old = *p;
+  if ((T)x < old) *p = (T)x;
+  return old;
+}
 template <class T, class V> static bool compare_exchange(T* p, T* expected, V x) {
   if (*p == *expected) { *p = (T)x; return true; }
   *expected = *p;
@@ -290,9 +326,13 @@ static void place(Argument& each) {
 template <int... I> struct Indices {};
 template <int N, int... I> struct Count : Count<N - 1, N - 1, I...> {};
 template <int... I> struct Count<0, I...> { typedef Indices<I...> Type; };
-template <class P> struct Passed { static P get(int i) { return *(P*)arguments[i].data; } };
-template <class P> struct Passed<P*> { static P* get(int i) { return (P*)arguments[i].data; } };
-template <class P> struct Passed<P* __restrict__> { static P* get(int i) { return (P*)arguments[i].data; } };
+template <class P> struct Passed {
+  static P get(int i) { return *(P*)arguments[i].data; }
+};
+template <class P> struct Passed<P*> {
+  static P* get(int i) { return (P*)arguments[i].data; }
+};
+template <class P> struct Passed<P* __restrict__> : Passed<P*> {};
 
 template <class... P, int... I> static void call(void (*kernel)(P...), Indices<I...>) {
   kernel(Passed<P>::get(I)...);
@@ -310,7 +350,8 @@ static int run(void (*const* kernels)()) {
   sigaction(SIGSEGV, &action, nullptr);
   sigaction(SIGBUS, &action, nullptr);
   stacks = (unsigned char*)mmap(
-      0, (size_t)MOST * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      0, (size_t)MOST * STACK, PROT_READ | PROT_WRITE,
+      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   passed = (int)number();
   for (int i = 0; i < passed; ++i) {
     arguments[i].bytes = number();
@@ -345,7 +386,8 @@ static int run(void (*const* kernels)()) {
 #define __builtin_amdgcn_fence(order, scope) ((void)0)
 #define __builtin_amdgcn_s_barrier() emu::wait(emu::AT_BARRIER)
 #define __builtin_amdgcn_wave_barrier() ((void)emu::in_wave(emu::MEET, __COUNTER__, 0, 0))
-#define __builtin_amdgcn_ds_bpermute(at, x) ((unsigned)emu::in_wave(emu::PERMUTE, __COUNTER__, x, at))
+#define __builtin_amdgcn_ds_bpermute(at, x) \
+  ((unsigned)emu::in_wave(emu::PERMUTE, __COUNTER__, x, at))
 #define __builtin_amdgcn_ds_swizzle(x, pattern) emu::swizzled(x, pattern, __COUNTER__)
 #define __builtin_amdgcn_ballot_w64(on) emu::in_wave(emu::BALLOT, __COUNTER__, on, 0)
 #define __hip_atomic_fetch_add(p, x, order, scope) emu::fetch_add(p, x)
@@ -357,31 +399,31 @@ static int run(void (*const* kernels)()) {
 #define __hip_atomic_compare_exchange_strong(p, old, x, order, other, scope) \
   emu::compare_exchange(p, old, x)
 
-#define EMU_MFMA(E, K, A, B, T, a, b, c) (emu::mfma<E, K, emu::A, emu::B, T>(a, b, c, __COUNTER__))
-#define __builtin_amdgcn_mfma_f32_32x32x8f16(a, b, c, x, y, z) EMU_MFMA(32, 8, F16, F16, float, a, b, c)
-#define __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, x, y, z) EMU_MFMA(16, 16, F16, F16, float, a, b, c)
-#define __builtin_amdgcn_mfma_f32_32x32x16_f16(a, b, c, x, y, z) EMU_MFMA(32, 16, F16, F16, float, a, b, c)
-#define __builtin_amdgcn_mfma_f32_16x16x32_f16(a, b, c, x, y, z) EMU_MFMA(16, 32, F16, F16, float, a, b, c)
-#define __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(a, b, c, x, y, z) EMU_MFMA(32, 8, BF16, BF16, float, a, b, c)
-#define __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a, b, c, x, y, z) EMU_MFMA(16, 16, BF16, BF16, float, a, b, c)
-#define __builtin_amdgcn_mfma_f32_32x32x16_bf16(a, b, c, x, y, z) EMU_MFMA(32, 16, BF16, BF16, float, a, b, c)
-#define __builtin_amdgcn_mfma_f32_16x16x32_bf16(a, b, c, x, y, z) EMU_MFMA(16, 32, BF16, BF16, float, a, b, c)
-#define __builtin_amdgcn_mfma_f32_32x32x2f32(a, b, c, x, y, z) EMU_MFMA(32, 2, F32, F32, float, a, b, c)
-#define __builtin_amdgcn_mfma_f32_16x16x4f32(a, b, c, x, y, z) EMU_MFMA(16, 4, F32, F32, float, a, b, c)
-#define __builtin_amdgcn_mfma_f32_32x32x4_xf32(a, b, c, x, y, z) EMU_MFMA(32, 4, XF32, XF32, float, a, b, c)
-#define __builtin_amdgcn_mfma_f32_16x16x8_xf32(a, b, c, x, y, z) EMU_MFMA(16, 8, XF32, XF32, float, a, b, c)
-#define __builtin_amdgcn_mfma_f64_16x16x4f64(a, b, c, x, y, z) EMU_MFMA(16, 4, F64, F64, double, a, b, c)
-#define __builtin_amdgcn_mfma_i32_32x32x8i8(a, b, c, x, y, z) EMU_MFMA(32, 8, I8, I8, int, a, b, c)
-#define __builtin_amdgcn_mfma_i32_16x16x16i8(a, b, c, x, y, z) EMU_MFMA(16, 16, I8, I8, int, a, b, c)
-#define __builtin_amdgcn_mfma_i32_32x32x16_i8(a, b, c, x, y, z) EMU_MFMA(32, 16, I8, I8, int, a, b, c)
-#define __builtin_amdgcn_mfma_i32_16x16x32_i8(a, b, c, x, y, z) EMU_MFMA(16, 32, I8, I8, int, a, b, c)
-#define __builtin_amdgcn_mfma_i32_32x32x32_i8(a, b, c, x, y, z) EMU_MFMA(32, 32, I8, I8, int, a, b, c)
-#define __builtin_amdgcn_mfma_i32_16x16x64_i8(a, b, c, x, y, z) EMU_MFMA(16, 64, I8, I8, int, a, b, c)
-#define __builtin_amdgcn_mfma_f32_32x32x16_fp8_fp8(a, b, c, x, y, z) EMU_MFMA(32, 16, FP8, FP8, float, a, b, c)
-#define __builtin_amdgcn_mfma_f32_32x32x16_fp8_bf8(a, b, c, x, y, z) EMU_MFMA(32, 16, FP8, BF8, float, a, b, c)
-#define __builtin_amdgcn_mfma_f32_32x32x16_bf8_fp8(a, b, c, x, y, z) EMU_MFMA(32, 16, BF8, FP8, float, a, b, c)
-#define __builtin_amdgcn_mfma_f32_32x32x16_bf8_bf8(a, b, c, x, y, z) EMU_MFMA(32, 16, BF8, BF8, float, a, b, c)
-#define __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8(a, b, c, x, y, z) EMU_MFMA(16, 32, FP8, FP8, float, a, b, c)
-#define __builtin_amdgcn_mfma_f32_16x16x32_fp8_bf8(a, b, c, x, y, z) EMU_MFMA(16, 32, FP8, BF8, float, a, b, c)
-#define __builtin_amdgcn_mfma_f32_16x16x32_bf8_fp8(a, b, c, x, y, z) EMU_MFMA(16, 32, BF8, FP8, float, a, b, c)
-#define __builtin_amdgcn_mfma_f32_16x16x32_bf8_bf8(a, b, c, x, y, z) EMU_MFMA(16, 32, BF8, BF8, float, a, b, c)
+#define EMU(E, K, A, B, T, a, b, c, ...) (emu::mfma<E, K, emu::A, emu::B, T>(a, b, c, __COUNTER__))
+#define __builtin_amdgcn_mfma_f32_32x32x8f16(...) EMU(32, 8, F16, F16, float, __VA_ARGS__)
+#define __builtin_amdgcn_mfma_f32_16x16x16f16(...) EMU(16, 16, F16, F16, float, __VA_ARGS__)
+#define __builtin_amdgcn_mfma_f32_32x32x16_f16(...) EMU(32, 16, F16, F16, float, __VA_ARGS__)
+#define __builtin_amdgcn_mfma_f32_16x16x32_f16(...) EMU(16, 32, F16, F16, float, __VA_ARGS__)
+#define __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(...) EMU(32, 8, BF16, BF16, float, __VA_ARGS__)
+#define __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(...) EMU(16, 16, BF16, BF16, float, __VA_ARGS__)
+#define __builtin_amdgcn_mfma_f32_32x32x16_bf16(...) EMU(32, 16, BF16, BF16, float, __VA_ARGS__)
+#define __builtin_amdgcn_mfma_f32_16x16x32_bf16(...) EMU(16, 32, BF16, BF16, float, __VA_ARGS__)
+#define __builtin_amdgcn_mfma_f32_32x32x2f32(...) EMU(32, 2, F32, F32, float, __VA_ARGS__)
+#define __builtin_amdgcn_mfma_f32_16x16x4f32(...) EMU(16, 4, F32, F32, float, __VA_ARGS__)
+#define __builtin_amdgcn_mfma_f32_32x32x4_xf32(...) EMU(32, 4, XF32, XF32, float, __VA_ARGS__)
+#define __builtin_amdgcn_mfma_f32_16x16x8_xf32(...) EMU(16, 8, XF32, XF32, float, __VA_ARGS__)
+#define __builtin_amdgcn_mfma_f64_16x16x4f64(...) EMU(16, 4, F64, F64, double, __VA_ARGS__)
+#define __builtin_amdgcn_mfma_i32_32x32x8i8(...) EMU(32, 8, I8, I8, int, __VA_ARGS__)
+#define __builtin_amdgcn_mfma_i32_16x16x16i8(...) EMU(16, 16, I8, I8, int, __VA_ARGS__)
+#define __builtin_amdgcn_mfma_i32_32x32x16_i8(...) EMU(32, 16, I8, I8, int, __VA_ARGS__)
+#define __builtin_amdgcn_mfma_i32_16x16x32_i8(...) EMU(16, 32, I8, I8, int, __VA_ARGS__)
+#define __builtin_amdgcn_mfma_i32_32x32x32_i8(...) EMU(32, 32, I8, I8, int, __VA_ARGS__)
+#define __builtin_amdgcn_mfma_i32_16x16x64_i8(...) EMU(16, 64, I8, I8, int, __VA_ARGS__)
+#define __builtin_amdgcn_mfma_f32_32x32x16_fp8_fp8(...) EMU(32, 16, FP8, FP8, float, __VA_ARGS__)
+#define __builtin_amdgcn_mfma_f32_32x32x16_fp8_bf8(...) EMU(32, 16, FP8, BF8, float, __VA_ARGS__)
+#define __builtin_amdgcn_mfma_f32_32x32x16_bf8_fp8(...) EMU(32, 16, BF8, FP8, float, __VA_ARGS__)
+#define __builtin_amdgcn_mfma_f32_32x32x16_bf8_bf8(...) EMU(32, 16, BF8, BF8, float, __VA_ARGS__)
+#define __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8(...) EMU(16, 32, FP8, FP8, float, __VA_ARGS__)
+#define __builtin_amdgcn_mfma_f32_16x16x32_fp8_bf8(...) EMU(16, 32, FP8, BF8, float, __VA_ARGS__)
+#define __builtin_amdgcn_mfma_f32_16x16x32_bf8_fp8(...) EMU(16, 32, BF8, FP8, float, __VA_ARGS__)
+#define __builtin_amdgcn_mfma_f32_16x16x32_bf8_bf8(...) EMU(16, 32, BF8, BF8, float, __VA_ARGS__)
