@@ -39,7 +39,7 @@ namespace emu {
   exit(3);
 }
 
-// Threads ------------------------------------------------------------------------------------------
+// Threads --------------------------------------------------------------------------------------
 
 enum State { READY, AT_BARRIER, IN_WAVE, DONE };
 enum Kind { PERMUTE, BALLOT, MFMA, MEET };
@@ -212,7 +212,7 @@ struct BF8 {
 };
 
 // D = A B + C of E x E x K: lane l has of A the row l % E, of B the column l % E, and of both the
-// K / (64 / E) elements along K from (l / E) times as many on. How results of float64 lie is assumed.
+// K / (64 / E) elements along K from (l / E) times as many on. Results of float64: assumed.
 template <int E, int K, class A, class B, class T>
 static void multiply(Thread* lanes) {
   const int per = E * K / WAVE, held = E * E / WAVE;
@@ -279,7 +279,7 @@ template <class T, class V> static bool compare_exchange(T* p, T* expected, V x)
   return false;
 }
 
-// A launch ------------------------------------------------------------------------------------------
+// A launch -------------------------------------------------------------------------------------
 
 struct Argument { unsigned char* data; uint64_t bytes, mapped; unsigned char* map; };
 static Argument arguments[256];
