@@ -22,7 +22,7 @@ from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.effects import Access, accesses
-from tileworkbench.compiler.ir.expr import Expr, Var
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.loops import iterations
 from tileworkbench.compiler.ir.rewrite import bound_by, statements, variables
 
@@ -170,6 +170,11 @@ class _Nest:
 
     def conflicts(self) -> Iterator[tuple[int, str]]:
         """Two stores to one element, and loads of an element that another iteration stores."""
+        readers: dict[Buffer, dict[tuple[Expr, ...], list[tuple[st.Stmt, Access]]]] = {}
+        for reader, load in self.uses:
+            if load.reads and not isinstance(reader, st.Atomic):
+                of_buffer = readers.setdefault(load.buffer, {})
+                of_buffer.setdefault(load.indices, []).append((reader, load))
         for stmt, store in self.uses:
             if not isinstance(stmt, st.Store) or not store.writes:
                 continue
@@ -183,14 +188,10 @@ class _Nest:
                         f"this parallel loop write the same element of '{store.buffer.name}', "
                         "with different values",
                     )
-            for reader, load in self.uses:
-                if (
-                    load.buffer is store.buffer
-                    and load.reads
-                    and load.indices != store.indices
-                    and not isinstance(reader, st.Atomic)
-                ):
-                    yield from self.met(reader, load, written)
+            for indices, loads in readers.get(store.buffer, {}).items():
+                if indices != store.indices:
+                    for reader, load in loads:
+                        yield from self.met(reader, load, written)
 
     def index(self, index: Expr) -> _Index:
         """`index` taken apart."""

@@ -21,6 +21,7 @@ After::
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import combinations
 
@@ -63,9 +64,10 @@ def plan_pipelines(program: Program) -> Program:
         if not isinstance(stmt, Seq):
             return change(stmt, outside)
         used = [_used(child) for child in stmt.stmts]
+        users = Counter(buffer for buffers in used for buffer in buffers)
         children = []
-        for at, child in enumerate(stmt.stmts):
-            others = {b for i, buffers in enumerate(used) if i != at for b in buffers}
+        for own, child in zip(used, stmt.stmts, strict=True):
+            others = {buffer for buffer, count in users.items() if count > (buffer in own)}
             children.append(change(child, outside | others))
         if all(new is old for new, old in zip(children, stmt.stmts, strict=True)):
             return stmt

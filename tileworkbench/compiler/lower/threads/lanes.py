@@ -115,6 +115,10 @@ def plan_along(
 def _independent(body: st.Stmt) -> set[Buffer]:
     """The buffers in memory whose loads may all go first and whose stores may all go last."""
     stored: dict[Buffer, set[tuple[Expr, ...]]] = {}
+    changed: dict[Buffer, set[tuple[Expr, ...]]] = {}  # by any statement of the body
+    for buffer, indices, kind in accesses(body):
+        if kind != "load":
+            changed.setdefault(buffer, set()).add(indices)
     spoiled: set[Buffer] = set()
     buffers: set[Buffer] = set()
     for stmt in st.items(body):
@@ -126,8 +130,7 @@ def _independent(body: st.Stmt) -> set[Buffer]:
                 continue
             if buffer in stored:  # it would read what was there before
                 spoiled.add(buffer)
-            others = {i for b, i, k in accesses(body) if b is buffer and k != "load"}
-            if others and others != {indices}:
+            if changed.get(buffer, {indices}) != {indices}:
                 spoiled.add(buffer)
         for buffer, indices, kind in here:
             if kind != "load":
