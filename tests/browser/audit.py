@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 AUDIT = Path(__file__).with_name("audit.js").read_text(encoding="utf-8")
 THEMES = ("JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast")
 THEME_MS = 20_000
-DRAWN_MS = 800  # until canvases are drawn again: half a second after the theme says that it changed
+DRAWN_MS = 200  # until canvases are drawn again, after two frames of the page
 
 
 def faults(view: Locator, *kinds: str) -> list[str]:
@@ -40,6 +40,7 @@ def use_theme(page: Page, name: str) -> None:
         arg=[name, before],
         timeout=THEME_MS,
     )
+    page.evaluate("new Promise(next => requestAnimationFrame(() => requestAnimationFrame(next)))")
     page.wait_for_timeout(DRAWN_MS)
 
 

@@ -1,6 +1,5 @@
 // A table of accesses, one of which is chosen; what the views of banks, sectors and cache lines share.
 import * as tw from "./common.js";
-import { onTheme } from "./cells.js";
 
 /** @type {Record<string, string>} */
 const SIDES = { write: "writes", read: "reads", update: "updates" };
@@ -109,27 +108,6 @@ export function stepper(/** @type {string} */ label, /** @type {(value: number) 
 /** The width of a picture: two stand side by side where there is room for both. */
 export const roomOf = (/** @type {HTMLElement} */ root) =>
   root.clientWidth < 744 ? root.clientWidth - 2 : Math.floor((root.clientWidth - 24) / 2);
-
-/**
- * Draw again when the width or the theme changes.
- * @param {HTMLElement} root
- * @param {Scope} scope
- * @param {() => void} draw
- */
-export function watch(root, scope, draw) {
-  let width = 0;
-  const sizes = new ResizeObserver(() => {
-    if (!root.clientWidth || root.clientWidth === width) return; // in a tab that is not open
-    width = root.clientWidth;
-    draw();
-  });
-  sizes.observe(root);
-  scope.add(() => sizes.disconnect());
-  scope.add(onTheme(() => {
-    if (root.clientWidth) draw();
-    else width = 0; // in a tab that is not open: when it is opened
-  }));
-}
 
 /** `name[i, j:j + n]`, from the row-major number of the first element. */
 export function elementName(/** @type {string} */ name, /** @type {number[]} */ shape, /** @type {number} */ first, count = 1) {

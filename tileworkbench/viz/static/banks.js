@@ -6,6 +6,7 @@ import { CellGrid } from "./cells.js";
 import { render as renderLines } from "./lines.js";
 import { NOBODY, WORD, collisions, phaseCost, phases, rearranged, sharedCost, units } from "./memory.js";
 import { whatIf } from "./whatif.js";
+import { watch } from "./redraw.js";
 
 /** The accesses and tiles of the model, tables decoded. */
 export function decode(/** @type {Fields} */ data) {
@@ -323,7 +324,7 @@ export function render({ model, el, data }) {
   }
 
   scope.on("change:selection", select);
-  list.watch(root, scope, () => shown.access && draw());
+  watch(root, scope, () => shown.access && draw());
   const costly = accesses.reduce((/** @type {Access} */ a, /** @type {Access} */ b) =>
     b.wavefronts - b.ideal > a.wavefronts - a.ideal ? b : a, accesses[0]);
   choose(costly?.index, false);

@@ -43,15 +43,6 @@ export function category(/** @type {Palette} */ palette, /** @type {number} */ v
   return hues[value % hues.length].map((/** @type {number} */ c) => c + (255 - c) * shade);
 }
 
-/** Call `changed` when JupyterLab's theme changes; returns what ends it. */
-export function onTheme(/** @type {() => void} */ changed) {
-  // The new style sheet may come after the attribute that names it.
-  const observer = new MutationObserver(() => { changed(); setTimeout(changed, 500); });
-  const options = { attributes: true, attributeFilter: ["data-jp-theme-name", "data-jp-theme-light"] };
-  observer.observe(document.body, options);
-  return () => observer.disconnect();
-}
-
 /**
  * The grid. `show(picture)` takes
  *

@@ -1,7 +1,8 @@
 // The wrong elements of a failed check: where they are, and who wrote each last.
 import * as tw from "./common.js";
 import * as list from "./accesses.js";
-import { CellGrid, COLOURS, category, onTheme } from "./cells.js";
+import { CellGrid, COLOURS, category } from "./cells.js";
+import { watch } from "./redraw.js";
 
 const LEVELS = 255;
 
@@ -178,10 +179,7 @@ export function render({ model, el, data }) {
   }
 
   scope.on("change:selection", draw);
-  scope.add(onTheme(draw));
-  const sized = new ResizeObserver(draw);
-  sized.observe(root);
-  scope.add(() => sized.disconnect());
+  watch(root, scope, draw);
   draw();
   return scope.dispose;
 }

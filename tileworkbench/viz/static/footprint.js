@@ -1,7 +1,8 @@
 // Which elements of each tensor the blocks of a call touch; what one block and its threads do.
 import * as tw from "./common.js";
 import * as list from "./accesses.js";
-import { CellGrid, category, onTheme, ramp } from "./cells.js";
+import { CellGrid, category, ramp } from "./cells.js";
+import { watch } from "./redraw.js";
 
 const MOST = 64; // blocks along each side of the picture of the launch
 const WAYS = {
@@ -283,9 +284,6 @@ function show(root, scope, model, data) {
   }
 
   scope.on("change:selection", draw);
-  scope.add(onTheme(draw));
-  const sized = new ResizeObserver(draw);
-  sized.observe(root);
-  scope.add(() => sized.disconnect());
+  watch(root, scope, draw);
   draw();
 }

@@ -5,6 +5,7 @@ import { decode } from "./banks.js";
 import { COLOURS, CellGrid, category } from "./cells.js";
 import { render as renderLines } from "./lines.js";
 import { LINE, SECTOR, units, warps } from "./memory.js";
+import { watch } from "./redraw.js";
 
 const MOST_LINES = 40;
 const PARTS = LINE / SECTOR;
@@ -226,7 +227,7 @@ export function render({ model, el, data }) {
   }
 
   scope.on("change:selection", select);
-  list.watch(root, scope, draw);
+  watch(root, scope, draw);
   const costly = accesses.reduce((/** @type {Access} */ a, /** @type {Access} */ b) =>
     b.sectors - b.ideal > a.sectors - a.ideal ? b : a, accesses[0]);
   choose(costly.index, false);

@@ -1,7 +1,7 @@
 // The layout explorer: the elements of a tile, and the same elements as the hardware has them.
 import * as tw from "./common.js";
 import { styleOf } from "./atoms.js";
-import { onTheme } from "./cells.js";
+import { watch } from "./redraw.js";
 import { LayoutGrid } from "./grid.js";
 import { describe, describePin, legend } from "./places.js";
 import { listen } from "./pointer.js";
@@ -339,14 +339,11 @@ export function render({ model, el }) {
   scope.on("change:selection", follow);
   for (const trait of ["selected_thread", "selected_element", "thread_elements"])
     scope.on(`change:${trait}`, select);
-  const sizes = new ResizeObserver(() => {
-    if (!tensor.grid.slice || !root.clientWidth) return; // in a tab that is not open
+  watch(root, scope, () => {
+    if (!tensor.grid.slice) return;
     layOut(false);
     draw();
   });
-  sizes.observe(root);
-  scope.add(() => sizes.disconnect());
-  scope.add(onTheme(draw));
   load();
   return scope.dispose;
 }

@@ -3,6 +3,7 @@ import * as tw from "./common.js";
 import * as list from "./accesses.js";
 import { COLOURS, CellGrid, category } from "./cells.js";
 import { units } from "./memory.js";
+import { watch } from "./redraw.js";
 
 const MOST_LINES = 48;
 const MOST_ROWS = 64;
@@ -231,7 +232,7 @@ export function render({ model, el, data }) {
   }
 
   scope.on("change:selection", select);
-  list.watch(root, scope, draw);
+  watch(root, scope, draw);
   const worst = accesses.reduce((/** @type {Access} */ a, /** @type {Access} */ b) => (b.factor > a.factor ? b : a), accesses[0]);
   choose(worst.index, false);
   select();

@@ -1,5 +1,6 @@
 // The playground: typed layouts, an operation on them, and its result. Python reads and computes.
 import * as tw from "./common.js";
+import { watch } from "./redraw.js";
 import { COLOURINGS, Sheet, firstFastest } from "./sheet.js";
 
 const PAUSE = 250; // milliseconds without a key until what was typed is read
@@ -186,14 +187,8 @@ export function render({ model, el }) {
   }
 
   scope.on("change:typed", receive);
-  let width = 0;
-  const sizes = new ResizeObserver(() => {
-    if (!root.clientWidth || root.clientWidth === width) return; // what is zoomed stays so
-    width = root.clientWidth;
-    lay();
-  });
-  sizes.observe(root);
-  scope.add(() => { sizes.disconnect(); clearTimeout(waiting); });
+  watch(root, scope, lay);
+  scope.add(() => clearTimeout(waiting));
   receive();
   return scope.dispose;
 }

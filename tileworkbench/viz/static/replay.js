@@ -1,7 +1,7 @@
 // Time travel through one block: its statements on a slider, its memory after each, what went wrong.
 
 import * as tw from "./common.js";
-import { onTheme } from "./cells.js";
+import { watch } from "./redraw.js";
 import { pickLines } from "./keys.js";
 import { Memory } from "./replaymemory.js";
 import { BufferGrids, flying, legend, long, named, placeOf } from "./replaygrids.js";
@@ -298,11 +298,8 @@ function player({ model, body, root, data, message }) {
   root.addEventListener("keydown", keys);
   scope.add(() => root.removeEventListener("keydown", keys));
   scope.on("change:selection", draw);
-  scope.add(onTheme(draw));
   scope.add(pause);
-  const sized = new ResizeObserver(draw);
-  sized.observe(root);
-  scope.add(() => sized.disconnect());
+  watch(root, scope, draw);
   describe(null, -1);
   if (data.moments.length) select(data.moments[0]);
   go(step);

@@ -110,6 +110,7 @@ export class Sheet {
     this.done.textContent = "";
     this.canvas.setAttribute("aria-label", `${data.name}: ${data.badges.join(", ")}`);
     this.showLeads(slice);
+    this.grid.scale = this.grid.least; // all of it
     this.resize(room);
     this.describe(null);
   }
@@ -117,8 +118,7 @@ export class Sheet {
   resize(/** @type {number} */ room) {
     if (!this.grid.slice) return;
     this.node.style.width = `${room}px`;
-    this.grid.resize(room);
-    this.grid.fit();
+    this.grid.resizeKeeping(room);
     this.grid.draw();
   }
 
