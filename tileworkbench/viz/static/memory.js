@@ -41,7 +41,7 @@ export function units(/** @type {number} */ address, /** @type {number} */ width
 export function phases(/** @type {ArrayLike<number>} */ addresses, /** @type {Access} */ access) {
   const { warp: size } = access.memory ?? MEMORY;
   const groups = served(access);
-  const found = [];
+  const found = /** @type {{ warp: number, number: number, lanes: number[], addresses: number[] }[]} */ ([]);
   for (let first = 0; first < addresses.length; first += size)
     groups.forEach((group, number) => {
       const lanes = group.filter((/** @type {number} */ lane) =>
@@ -103,7 +103,8 @@ export function sharedCost(/** @type {Access} */ access) {
 
 /** The warps of a request: `{ warp, lanes, addresses, sectors, ideal }`. */
 export function warps(/** @type {ArrayLike<number>} */ addresses, /** @type {Access} */ { width, memory = MEMORY }) {
-  const [found, size] = [[], memory.warp];
+  const { warp: size } = memory;
+  const found = [];
   for (let start = 0; start < addresses.length; start += size) {
     const lanes = [];
     for (let lane = 0; lane < size && start + lane < addresses.length; lane++)
