@@ -93,6 +93,8 @@ def check_typing(view: Locator) -> None:
     view.get_by_label("Layout A").fill("mma.m16n8k16.f16 A")
     expect(sheet(view, 0).locator(".tw-badges")).to_contain_text("32 threads × 8 slots")
     expect(view.get_by_label("Colour fragments by")).to_be_visible()
+    view.get_by_label("Layout A").fill("mma.m16n8k16")  # the type and the operand left out
+    expect(sheet(view, 0).locator(".tw-sheet-texts")).to_contain_text("read as mma.m16n8k16.f16 A")
     expect(view.get_by_label("Colour layouts by")).to_be_hidden()
     view.get_by_label("Layout A").fill("mine")
     expect(sheet(view, 0).locator(".tw-badges")).to_contain_text("8 contiguous")

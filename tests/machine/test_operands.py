@@ -11,6 +11,7 @@ from tileworkbench.compiler.machine.operands import (
     instruction_names,
     looks_like_instruction,
     operand_fragment,
+    whole_name,
 )
 
 SPELLINGS = [
@@ -46,6 +47,22 @@ def test_every_name_that_is_offered_is_one() -> None:
     assert "mma.m16n8k16.f16" in instruction_names()
 
 
+@pytest.mark.parametrize(
+    ("short", "whole"),
+    [
+        ("mma.m16n8k16", "mma.m16n8k16.f16 A"),
+        ("mma.m16n8k16 c", "mma.m16n8k16.f16 C"),
+        ("mma.m16n8k16.bf16", "mma.m16n8k16.bf16 A"),
+        ("mma.sync.aligned.m16n8k64", "mma.m16n8k64.s4 A"),
+        ("wgmma.m64n128k16", "wgmma.m64n128k16.f16 A"),
+        ("ldmatrix.x4", "ldmatrix.x4"),
+    ],
+)
+def test_names_may_leave_out_the_type_and_the_operand(short: str, whole: str) -> None:
+    assert whole_name(short) == whole
+    assert operand_fragment(short) == operand_fragment(whole)
+
+
 def test_ldmatrix_transposes_each_matrix() -> None:
     """PTX ISA, ldmatrix: with .trans a lane gets elements of a column."""
     threads, slots = operand_fragment("ldmatrix.x2.trans").table()
@@ -64,10 +81,6 @@ WRONG = [
         "stmatrix.x3",
         "There is no instruction 'stmatrix.x3' here.\n"
         "hint: Near it: stmatrix.x4, stmatrix.x2, stmatrix.x1",
-    ),
-    (
-        "mma.m16n8k16.f16",
-        "Which operand of 'mma.m16n8k16.f16'? Write A, B or C after it.",
     ),
     (
         "wgmma.m64n128k16.f16 B",

@@ -99,12 +99,13 @@ Here ',' or ')' should stand.
   |         ^""",
     ),
     (
-        "mma.m16n8k16.f16",
+        "mma.m16n8k17.f16",
         """\
-Which operand of 'mma.m16n8k16.f16'? Write A, B or C after it.
+There is no instruction 'mma.m16n8k17.f16' here.
   --> <layout>, line 1
-1 | mma.m16n8k16.f16
-  | ^^^^^^^^^^^^^^^^""",
+1 | mma.m16n8k17.f16
+  | ^^^^^^^^^^^^^^^^
+hint: Near it: mma.m16n8k16.f16, mma.m16n8k16.bf16, mma.m16n8k8.f16""",
     ),
     (
         "Sw<3,3,3> o ldmatrix.x4",

@@ -1,9 +1,10 @@
 """Samples of what this machine can do: each loop on one thread and on all, in sweeps.
 
-A sweep runs every loop a few times; sweeps go on until the best of each ceiling is found again. So
-the samples of one ceiling are spread over seconds, and how far the best of them are from each other
-tells what another process would find: other guests of a host change clock, L3 and DRAM for seconds
-at a time. All loops of a sweep walk the same memory, in large pages where the system has them; each
+A sweep runs every loop a few times. After a few sweeps only the ceilings go on whose best was not
+found again, so that the time that is left is theirs: seldom is it more than DRAM. So the samples of
+one ceiling are spread over seconds, and how far the best of them are from each other tells what
+another process would find: other guests of a host change clock, L3 and DRAM for seconds at a time.
+All loops of a sweep walk the same memory, in large pages where the system has them; each
 sweep has another one, as another process would. Threads are placed by the system, as those of a
 launch are.
 
@@ -16,7 +17,7 @@ cache of 32 MiB by a fifth, and by how much depended on who else used that cache
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -52,6 +53,9 @@ _SMALLEST_MEMORY_SET, _LARGEST_MEMORY_SET = 128 << 20, 1 << 30
 # Between the arrays of an area and at its ends.
 _GAPS = 64 << 10
 
+Key = tuple[str, int]
+"""A ceiling: its name and the number of threads."""
+
 Run = Callable[[int], tuple[int, int]]
 """From repeats to the nanoseconds a run took, and those of processor time on all threads."""
 
@@ -79,6 +83,11 @@ class Case:
     bytes_: int
     make: Callable[[NDArray[np.uint8]], ProbeRunner]
 
+    @property
+    def key(self) -> Key:
+        """The ceiling."""
+        return self.name, self.threads
+
 
 @dataclass(slots=True)
 class _Samples:
@@ -95,42 +104,43 @@ class _Samples:
         return best / others[-1] - 1 if others else 0.0
 
 
-def measure_rates(cases: Sequence[Case]) -> dict[tuple[str, int], Rate]:
+def measure_rates(cases: Sequence[Case]) -> dict[Key, Rate]:
     """The rate of each ceiling and number of threads: the best of its cases."""
-    repeats: list[int] = []
+    repeats: dict[Case, int] = {}
 
-    def sweep() -> Iterator[tuple[float, int]]:
-        memory = touched_memory(max(case.bytes_ for case in cases))
-        runs = [_timed(case.make(memory)) for case in cases]
-        if not repeats:
-            repeats.extend(map(enough_repeats, runs))
-        for case, run, count in zip(cases, runs, repeats, strict=True):
-            yield best_of_runs(run, case.work, count, case.threads)
+    def sweep(wanted: Collection[Key]) -> Iterator[tuple[Key, float, int]]:
+        chosen = [case for case in cases if case.key in wanted]
+        memory = touched_memory(max(case.bytes_ for case in chosen))
+        for case in chosen:
+            run = _timed(case.make(memory))
+            if case not in repeats:
+                repeats[case] = enough_repeats(run)
+            yield case.key, *best_of_runs(run, case.work, repeats[case], case.threads)
 
-    return sample([(case.name, case.threads) for case in cases], sweep)
+    return sample(dict.fromkeys(case.key for case in cases), sweep)
 
 
 def sample(
-    names: Sequence[tuple[str, int]],
-    sweep: Callable[[], Iterator[tuple[float, int]]],
+    keys: Collection[Key],
+    sweep: Callable[[Collection[Key]], Iterable[tuple[Key, float, int]]],
     now: Callable[[], int] = time.perf_counter_ns,
-) -> dict[tuple[str, int], Rate]:
-    """The rates of ceilings from sweeps, each of which yields a rate for every one of `names` and
-    how many of its runs had all their cores. A name may stand there more than once.
+) -> dict[Key, Rate]:
+    """The rates of ceilings from sweeps. Each yields, of every loop of the ceilings that it is
+    asked for, the ceiling, a rate, and how many of its runs had all their cores.
     """
-    samples = {name: _Samples() for name in names}
-    sweeps, end = 0, now() + _PATIENCE_NS
-    while sweeps < _LEAST_SWEEPS or (
-        now() < end and any(each.spread() > _NEAR for each in samples.values())
-    ):
-        best = dict.fromkeys(names, 0.0)
-        for name, (rate, undisturbed) in zip(names, sweep(), strict=True):
-            best[name] = max(best[name], rate)
-            samples[name].undisturbed += undisturbed
-        for name, rate in best.items():
-            samples[name].bests.append(rate)
+    samples = {key: _Samples() for key in keys}
+    sweeps, end, wanted = 0, now() + _PATIENCE_NS, list(samples)
+    while sweeps < _LEAST_SWEEPS or (wanted and now() < end):
+        best = dict.fromkeys(wanted, 0.0)
+        for key, rate, undisturbed in sweep(wanted):
+            best[key] = max(best[key], rate)
+            samples[key].undisturbed += undisturbed
+        for key, rate in best.items():
+            samples[key].bests.append(rate)
         sweeps += 1
-    return {name: each.rate() for name, each in samples.items()}
+        if sweeps >= _LEAST_SWEEPS:
+            wanted = [key for key, each in samples.items() if each.spread() > _NEAR]
+    return {key: each.rate() for key, each in samples.items()}
 
 
 def best_of_runs(run: Run, work: float, repeats: int, threads: int) -> tuple[float, int]:

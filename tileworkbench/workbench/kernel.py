@@ -364,11 +364,15 @@ class Kernel(KernelFacts, Debugging):
         return make_view(self, roofline)
 
     def show(self, view: str | None = None) -> Any:
-        """The widget of one view, a name of `viz.display.NAMES`: card, source, passes, ..."""
+        """The widget of one view, a name of `viz.display.NAMES`: card, source, passes, ...
+
+        Views that run the kernel in the simulator do so for about a second and say how far they
+        came; the methods of their names (`footprint`, `numerics`, ...) have no such limit.
+        """
         from tileworkbench.viz.display import show
 
         if view == "footprint" and self._footprint is None:
-            self.footprint()
+            self.footprint(seconds=1.0)
         return show(self.view(roofline=self._roofline or view == "roofline"), view or "card")
 
     def to_dict(self, view: str = "card") -> list[dict[str, Any]]:

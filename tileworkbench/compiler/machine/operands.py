@@ -47,22 +47,17 @@ def operand_fragment(text: str) -> Fragment:
     understood too. Of ldmatrix and stmatrix over the rows of the matrices one below the other: row
     `r` is the one that lane `r` points at. With ``.trans`` each matrix is transposed.
 
+    Of a name without an operand it is A, and without a type float16 where the instruction has it;
+    `whole_name` says which one that is.
+
     Raises:
-        LayoutError: no such instruction or operand, or one that is not in registers.
+        LayoutError: no such instruction, or an operand that is not in registers.
     """
-    match = _NAME.fullmatch(text)
-    if not match:
-        raise LayoutError(f"'{text.strip()}' is not the name of an instruction.")
-    name, operand = match.group(1).lower(), (match.group(2) or "").upper()
-    words = re.split(r"[._]", name)
+    name, words, operand = _split(text)
     for move in _moves():
         if words[0] == move.name:
             return _moved(move, words[1:], name)
-    row = _products().get(_canonical(words))
-    if row is None:
-        raise _unknown(name, _canonical(words))
-    if not operand:
-        raise LayoutError(f"Which operand of '{name}'? Write A, B or C after it.")
+    row = _products()[_known(name, words)]
     part = {"A": row.a, "B": row.b}.get(operand, row.c)
     if part.place is None:
         raise LayoutError(
@@ -70,6 +65,39 @@ def operand_fragment(text: str) -> Fragment:
             hint="Layout.swizzled((rows, columns), bits, 128) is a layout that it can have there.",
         )
     return part.fragment
+
+
+def whole_name(text: str) -> str:
+    """What `operand_fragment` reads a name as, with type and operand: ``mma.m16n8k16.f16 A``.
+
+    Raises:
+        LayoutError: no such instruction.
+    """
+    name, words, operand = _split(text)
+    if any(words[0] == move.name for move in _moves()):
+        return name
+    return f"{_known(name, words)} {operand}"
+
+
+def _split(text: str) -> tuple[str, list[str], str]:
+    """The name, its words and the operand."""
+    match = _NAME.fullmatch(text)
+    if not match:
+        raise LayoutError(f"'{text.strip()}' is not the name of an instruction.")
+    name = match.group(1).lower()
+    return name, re.split(r"[._]", name), (match.group(2) or "A").upper()
+
+
+def _known(name: str, words: list[str]) -> str:
+    """The key in `_products`: of several types that have this shape, float16 or the first."""
+    canonical = _canonical(words)
+    if canonical in _products():
+        return canonical
+    typed = [each for each in _products() if each.startswith(f"{canonical.rstrip('.')}.")]
+    if not re.search(r"m\d+n\d+k\d+\.?$", canonical) or not typed:
+        raise _unknown(name, canonical)
+    half = f"{canonical.rstrip('.')}.f16"
+    return half if half in typed else typed[0]
 
 
 def _canonical(words: list[str]) -> str:

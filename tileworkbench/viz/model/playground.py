@@ -12,7 +12,11 @@ from tileworkbench.compiler.layout.cute import cute_text
 from tileworkbench.compiler.layout.expression import TABLE_LIMIT, layout_expression
 from tileworkbench.compiler.layout.maps import TableMap
 from tileworkbench.compiler.layout.operations import OPERATIONS, Takes, apply_operation
-from tileworkbench.compiler.machine.operands import instruction_names
+from tileworkbench.compiler.machine.operands import (
+    instruction_names,
+    looks_like_instruction,
+    whole_name,
+)
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.layout import badges, layout_figure, layout_model
 from tileworkbench.viz.model.packing import as_text
@@ -80,6 +84,15 @@ class Sheet:
     label: str
     layout: Layout | Fragment
     typed: str = ""
+
+    @property
+    def named(self) -> str:
+        """What the short name of an instruction was read as; empty for all others."""
+        text = self.typed.strip("'\" ")
+        if not isinstance(self.layout, Fragment) or not looks_like_instruction(text):
+            return ""
+        whole = whole_name(text)
+        return f"read as {whole}" if whole != text else ""
 
     @property
     def cute(self) -> str:
@@ -152,12 +165,12 @@ def play_model(content: Mapping[str, Any], names: Mapping[str, Any]) -> dict[str
 
     part = "layout"
     try:
-        first = show(part, Sheet("A", read_layout(typed.layout, names)))
+        first = show(part, Sheet("A", read_layout(typed.layout, names), typed.layout))
         if typed.operation:
             part = "other"
             other = read_other(typed.takes, typed.other, names)
             if typed.takes is Takes.LAYOUT:
-                show(part, Sheet("B", other))
+                show(part, Sheet("B", other, typed.other))
             part = "result"
             show(part, result_sheet(typed, first.layout, other))
     except LayoutError as error:
@@ -186,6 +199,7 @@ def sheet_model(sheet: Sheet, element_bytes: int, lead: Sequence[int] = ()) -> d
     return {
         **as_text(model),
         "outputs": outputs,
+        "named": sheet.named,
         "cute": sheet.cute,
         "code": code,
         "cell": cell_of(sheet) if code else "",
@@ -219,7 +233,7 @@ def play_html(sheets: Sequence[Sheet], element_bytes: int) -> str:
             note = f"{sheet.label}: a picture of it would be too large for a notebook"
             figure = html.tag("div", html.FAINT, html.text(note))
         room -= len(figure)
-        lines = (line for line in (sheet.cute, str(sheet.layout)) if line)
+        lines = (line for line in (sheet.named, sheet.cute, str(sheet.layout)) if line)
         style = f"{html.MONO};font-size:11px;max-width:420px;overflow:auto"
         below = "".join(html.tag("div", style, html.text(clip(line, 400))) for line in lines)
         outer = "display:inline-block;vertical-align:top"
@@ -235,7 +249,8 @@ def play_text(sheets: Sequence[Sheet]) -> str:
     for sheet in sheets:
         facts = ", ".join(badges(sheet.layout)).replace("×", "x")
         head = f"{sheet.label} = {sheet.typed}" if sheet.typed else sheet.label
-        lines = [line for line in (sheet.cute, str(sheet.layout), facts) if line]
+        facts_of = (sheet.named, sheet.cute, str(sheet.layout), facts)
+        lines = [line for line in facts_of if line]
         grid = [f"    {line}".rstrip() for line in _grid(sheet.layout)]
         blocks.append("\n".join([head, *(f"    {line}" for line in lines), *grid]))
     code = sheets[-1].code

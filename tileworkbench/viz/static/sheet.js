@@ -102,7 +102,7 @@ export class Sheet {
     this.legend.replaceChildren(...legend(slice, by));
     this.title.replaceChildren(data.name);
     this.badges.replaceChildren(...data.badges.map((/** @type {string} */ text) => tw.chip(text)));
-    this.texts.replaceChildren(...[data.cute, data.text].filter(Boolean).map((text) =>
+    this.texts.replaceChildren(...[data.named, data.cute, data.text].filter(Boolean).map((text) =>
       tw.div("tw-mono", text)));
     this.code.textContent = data.code || data.why_no_code;
     this.code.classList.toggle("tw-faint", !data.code);
