@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from tileworkbench.compiler.ir import simt
@@ -178,6 +178,45 @@ def _registers(stmt: st.Stmt, name: str) -> Iterator[tuple[str, st.Stmt]]:
 
 # PTX
 
+# With memory barriers, the copy engine and products of warpgroups. What is computed in front of an
+# instruction has a scope of its own.
+_BEFORE = r"{ .reg .b32 %%other; %s \1%%other; }"
+_HOPPER_KINDS: tuple[tuple[str, str, str], ...] = (
+    ("fence dropped", r"^\s*(fence\.proxy\.async|wgmma\.fence)\S*;", ""),
+    ("wait dropped", r"^\s*wgmma\.wait_group\S* \d+;", ""),
+    ("commit dropped", r"^\s*wgmma\.commit_group\S*;", ""),
+    ("copy dropped", r"^\s*(@%p\d+ )?cp\.async\.bulk\.tensor.*;", ""),
+    ("box moved", r"(cp\.async\.bulk\.tensor\S* \[%r\d+)\]", r"\1+1024]"),
+    ("product dropped", r"^.*wgmma\.mma_async.*$", ""),
+    ("sum kept", r"(\{ \.reg \.pred p; setp\.)ne(.*wgmma\.mma_async.*)", r"\1eq\2"),
+    ("descriptors exchanged", r"(wgmma\.mma_async.*\}, )(%rd\d+), (%rd\d+)", r"\1\3, \2"),
+    (
+        "parity flipped",
+        r"(mbarrier\.try_wait\S* p, \[\S+\], )(%r\d+);",
+        _BEFORE % r"xor.b32 %other, \2, 1;",
+    ),
+    ("phase not waited for", r"^.*mbarrier\.try_wait.*selp\.u32 (%r\d+),.*$", r"mov.u32 \1, 1;"),
+    (
+        "16 bytes more",
+        r"(mbarrier\.arrive\.expect_tx\S* _, \[\S+\], )(%r\d+);",
+        _BEFORE % r"add.s32 %other, \2, 16;",
+    ),
+    (
+        "16 bytes less",
+        r"(mbarrier\.arrive\.expect_tx\S* _, \[\S+\], )(%r\d+);",
+        _BEFORE % r"sub.s32 %other, \2, 16;",
+    ),
+    ("bytes not told", r"^\s*mbarrier\.arrive\.expect_tx.*;", ""),
+    ("release dropped", r"^.*mbarrier\.arrive\.shared.*$", ""),
+    ("next barrier", r"(mbarrier\.(arrive|try_wait)\S* \w+, \[%r\d+)\]", r"\1+8]"),
+    (
+        "count + 1",
+        r"(mbarrier\.init\S* \[\S+\], )(%r\d+);",
+        _BEFORE % r"add.s32 %other, \2, 1;",
+    ),
+    ("no barrier", r"^\s*mbarrier\.init.*;", ""),
+    ("registers kept", r"^\s*setmaxnreg.*;", ""),
+)
 _PTX_KINDS: tuple[tuple[str, str, str], ...] = (
     ("barrier dropped", r"^\s*bar\.sync\s.*;|^\s*barrier\.sync\.aligned.*;", ""),
     ("wait dropped", r"^\s*cp\.async\.wait_group (\d+);", ""),
@@ -188,6 +227,7 @@ _PTX_KINDS: tuple[tuple[str, str, str], ...] = (
     ("words exchanged", r"^(\s*red\S* \[\S+\], \{)(%\w+), (%\w+)(.*)", r"\1\3, \2\4"),
     ("predicate dropped", r"^(\s*)@!?%p\d+ (st|ld|cp)(.*)$", r"\1\2\3"),
     ("transposition dropped", r"(ldmatrix\S*)\.trans(\S*)", r"\1\2"),
+    *_HOPPER_KINDS,
     ("wrong lane", r"(shfl\.sync\.\w+\.b32 .*, )(\d+)(, \d+, -1;)", r"\g<1>3\3"),
 )
 
@@ -195,12 +235,15 @@ _PTX_KINDS: tuple[tuple[str, str, str], ...] = (
 def ptx_mutants(text: str) -> Iterator[Mutant]:
     """The mutants of PTX text, line by line."""
     lines = text.splitlines()
+    descriptors = set(re.findall(r"or\.b64\s+(%rd\d+), %rd\d+, -?\d{19};", text))
     for number, line in enumerate(lines):
         for kind, pattern, into in _PTX_KINDS:
             changed, count = re.subn(pattern, into, line)
             if count and changed != line:
                 yield _of_line(kind, lines, number, changed)
-        waits = re.search(r"cp\.async\.wait_group (\d+);", line)
+        for kind, changed in _numbers(line, descriptors):
+            yield _of_line(kind, lines, number, changed)
+        waits = re.search(r"(?:cp\.async|wgmma)\.wait_group\S* (\d+);", line)
         if waits:
             later = line.replace(waits[1] + ";", f"{int(waits[1]) + 1};")
             yield _of_line("wait count + 1", lines, number, later)
@@ -210,10 +253,30 @@ def ptx_mutants(text: str) -> Iterator[Mutant]:
                 yield _of_line("address moved", lines, number, moved)
 
 
+def _numbers(line: str, descriptors: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Other constants: where roles begin, registers, what the registers `descriptors` say."""
+    if role := re.match(r"(\s*setp\.\w+\.[su]32\s+%p\d+, %r\d+, )(127|128|255|256);", line):
+        yield "role boundary", f"{role[1]}{int(role[2]) + 32};"
+    if registers := re.match(r"(\s*setmaxnreg\S* )(\d+);", line):
+        yield "8 registers more", f"{registers[1]}{int(registers[2]) + 8};"
+    if form := re.match(r"(\s*or\.b64\s+%rd\d+, %rd\d+, )(-?\d{19});", line):
+        bits = int(form[2]) % (1 << 64)
+        for kind, changed in (
+            ("swizzle of a descriptor", bits ^ (3 << 62)),
+            ("stride of a descriptor", bits + (64 << 32)),
+        ):
+            yield kind, f"{form[1]}{changed - (1 << 64) if changed >> 63 else changed};"
+    offset = re.match(r"(\s*add\.s64\s+%rd\d+, %rd\d+, )(\d+);", line)
+    if offset and any(f", {each}," in line for each in descriptors):
+        yield "descriptor moved", f"{offset[1]}{int(offset[2]) + 1};"
+
+
 def _further(match: re.Match[str]) -> str:
     return f"[{match[1]}+{int(match[3] or 0) + 16}]"
 
 
 def _of_line(kind: str, lines: list[str], number: int, changed: str) -> Mutant:
+    """Its place names no numbers of registers, which are another NVRTC's others."""
     text = "\n".join([*lines[:number], changed, *lines[number + 1 :]])
-    return Mutant(kind, f"{number + 1}: {lines[number].strip()[:110]}", text)
+    place = " ".join(re.sub(r"(%[a-z]+)\d+", r"\1", lines[number]).split())
+    return Mutant(kind, f"{number + 1}: {place[:110].strip()}", text)

@@ -13,15 +13,19 @@ import tileworkbench.kernels as kernels
 import tileworkbench.language as T
 from tileworkbench.compiler.analysis.dataflow import effects_of
 from tileworkbench.compiler.device.nvidia.nvrtc import compile_cuda
+from tileworkbench.compiler.device.tensor_maps import map_values
 from tileworkbench.compiler.diagnostics import RunError, TileError
 from tileworkbench.compiler.driver import lower_program
 from tileworkbench.compiler.emit.cuda.dialect import generate_cuda
 from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.simt import TensorMap
 from tileworkbench.compiler.sim import simulate
 from tileworkbench.compiler.sim.ptx.launch import PtxProgram
+from tileworkbench.compiler.sim.ptx.tensormap import TensorMap as PtxTensorMap
 from tileworkbench.compiler.target import parse_target
 
 Array = np.ndarray[Any, Any]
+MOST_INSTRUCTIONS = 12_000  # that threads in step execute; no subject has a third of them
 
 
 def half(*shape: int, seed: int) -> Array:
@@ -94,18 +98,23 @@ def additions() -> Subject:
 
 @cache
 def hopper_matmul() -> Subject:
-    """TMA in a ring of three stages, and products of a warpgroup; a ragged edge."""
+    """TMA by a producer in a ring of three stages, used twice each, and products of a
+    warpgroup; a ragged edge.
+    """
     page = kernels.matmul(
-        72, 72, 4 * 32, "float16", out_dtype="float32", block_M=64, block_N=64, block_K=32,
+        72, 72, 6 * 32, "float16", out_dtype="float32", block_M=64, block_N=64, block_K=32,
         num_stages=3,
     )  # fmt: skip
-    return subject(page, {"A": half(72, 128, seed=1), "B": half(128, 72, seed=2)}, "sm_90a")
+    return subject(page, {"A": half(72, 192, seed=1), "B": half(192, 72, seed=2)}, "sm_90a")
 
 
 @cache
 def hopper_attention() -> Subject:
-    page = kernels.flash_attention(1, 1, 70, 140, 64, "float16", causal=True)
-    names = zip("QKV", (70, 140, 140), strict=True)
+    """Two warpgroups in turn, a producer, five tiles of keys in two versions."""
+    page = kernels.flash_attention(
+        1, 1, 100, 280, 64, "float16", causal=True, block_M=128, threads=256
+    )
+    names = zip("QKV", (100, 280, 280), strict=True)
     arguments = {name: half(1, n, 1, 64, seed=n) for name, n in names}
     return subject(page, arguments, "sm_90a")
 
@@ -155,27 +164,39 @@ def ptx(name: str) -> tuple[str, Any]:
     return compile_cuda(module.text, found.arch).ptx, module
 
 
-def executed(name: str, text: str) -> str | None:
-    """How executing `text` shows that it is wrong, None when it does not."""
+def executed(name: str, text: str, limit: int = MOST_INSTRUCTIONS) -> str | None:
+    """How executing `text` shows that it is wrong, None when it does not. What does not end is
+    stopped behind `limit` instructions.
+    """
     found, (_, module) = SUBJECTS[name](), ptx(name)
     arrays: dict[str, Array] = {}
-    values = []
     for param in found.origin.params:
         buffer = param.value
         shape = tuple(int(extent.value) for extent in buffer.shape)
-        array = (
+        arrays[param.name] = (
             np.full(shape, np.nan, str(buffer.dtype))
             if param.output
             else found.arguments[param.name].copy()
         )
-        arrays[param.name] = array
-        values.append(array)
+    values = [
+        tensor_map(each, arrays[each.source.name])
+        if isinstance(each, TensorMap)
+        else arrays[each.name]
+        for each in module.arguments
+    ]
     try:
         program = PtxProgram.parse(text)
         for launch in module.launches:
             grid = (*(int(extent.value) for extent in launch.grid), 1, 1)[:3]
-            block = (launch.threads, 1, 1)
-            program.launch(launch.entry, grid, block, values, launch.shared_bytes)
+            block, shared = (launch.threads, 1, 1), launch.shared_bytes
+            program.launch(launch.entry, grid, block, values, shared, instruction_limit=limit)
     except (RunError, TileError) as error:
         return type(error).__name__
     return _difference(name, arrays)
+
+
+def tensor_map(declared: TensorMap, array: Array) -> PtxTensorMap:
+    """What the engine knows of a tensor."""
+    made = map_values(declared, {}, array.ctypes.data)
+    swizzle = f"{made.swizzle}B" if made.swizzle else "none"
+    return PtxTensorMap(array, made.box[::-1], swizzle, made.shape, made.strides, made.itemsize)

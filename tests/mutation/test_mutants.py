@@ -6,6 +6,7 @@ not are listed in `survivors.txt`, each with the reason; the list is exact.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -17,20 +18,20 @@ from tests.mutation.subjects import SUBJECTS, executed, ptx, simulated
 LISTED = Path(__file__).parent / "survivors.txt"
 
 
-def listed(subject: str, form: str) -> set[str]:
-    """The survivors that the file names, as "kind: statement"."""
+def listed(subject: str, form: str) -> Counter[str]:
+    """The survivors that the file names, as "kind: statement", and how often."""
     lines = [line for line in LISTED.read_text().splitlines() if line and line[0] not in "#("]
     rows = [line.split(" | ") for line in lines]
     found = [row[2:] for row in rows if (row[0], row[1]) == (subject, form)]
-    return {": ".join(row) for row in found}
+    return Counter(": ".join(row) for row in found)
 
 
-def survivors(mutants: Iterable[Mutant], caught: Callable[[Mutant], str | None]) -> set[str]:
-    return {
+def survivors(mutants: Iterable[Mutant], caught: Callable[[Mutant], str | None]) -> Counter[str]:
+    return Counter(
         f"{mutant.kind}: {mutant.place.partition(': ')[2]}"
         for mutant in mutants
         if caught(mutant) is None
-    }
+    )
 
 
 def check_ir(name: str) -> int:
@@ -68,6 +69,13 @@ def test_some_mistakes_with_the_copy_engine_and_warpgroups():
 @pytest.mark.parametrize(("name", "sites"), [("hopper matmul", 65), ("hopper attention", 115)])
 def test_mistakes_in_the_threads_for_sm_90a(name, sites):
     assert check_ir(name) >= sites
+
+
+@pytest.mark.slow
+@pytest.mark.nvrtc
+@pytest.mark.parametrize(("name", "sites"), [("hopper matmul", 60), ("hopper attention", 150)])
+def test_mistakes_in_the_ptx_for_sm_90a(name, sites):
+    assert check_ptx(name) >= sites
 
 
 @pytest.mark.nvrtc

@@ -184,7 +184,8 @@ class HandoverLoops:
         last = sub(sub(loop.stop, loop.start), const(1, loop.var.dtype))
         if plan.overlap is not None:
             wait = plan.stmts[plan.overlap.end]
-            late = seq([*self.late(plan, loop, last), wait, *self.ended(plan, last)])
+            released = self.ended(plan, last) if plan.counters else ()
+            late = seq([*self.late(plan, loop, last), wait, *released])
             some = binary("gt", loop.stop, loop.start)
             yield late if some is TRUE else If(some, late, site=wait.site)
         if not plan.batches_follow:

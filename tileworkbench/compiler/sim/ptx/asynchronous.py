@@ -6,7 +6,7 @@ as is legal; its source is read then too. In the mode "eager" it lands at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -82,6 +82,7 @@ class Asynchronous:
     queues: dict[tuple[int, int], list[Callable[[], None]]] = field(default_factory=dict)
     stores: list[Store] = field(default_factory=list)
     products: list[Product] = field(default_factory=list)
+    fenced: dict[int, list[Array]] = field(default_factory=dict)  # by warp: registers at its fence
     committed: Array = field(init=False)
     committed_stores: Array = field(init=False)
     committed_products: Array = field(init=False)  # by warp
@@ -201,6 +202,33 @@ class Asynchronous:
             self.products.append(Product(warps, self.committed_products[warps], run))
         else:
             run(warps)
+
+    def fence_registers(self) -> None:
+        """What the registers of the active warps are, products may use (PTX ISA, "wgmma.fence")."""
+        for warp in map(int, np.flatnonzero(self._active_warps())):
+            self.fenced[warp] = list(self.state.registers)
+
+    def is_fenced(self, warps: Array, slots: Sequence[int]) -> bool:
+        """Whether these registers of warps are as they were at the fence, or products left them."""
+        registers = self.state.by_warp
+        for warp in map(int, warps):
+            known = self.fenced.get(warp)
+            if known is None:
+                return False
+            for slot in slots:
+                now = self.state.registers[slot]
+                if now is known[slot]:
+                    continue
+                if not np.array_equal(registers(now)[warp], registers(known[slot])[warp]):
+                    return False
+        return True
+
+    def formed(self, warps: Array, slots: Sequence[int]) -> None:
+        """Products of warps have written these registers, which orders them for later products."""
+        for warp in map(int, warps):
+            known = self.fenced[warp]
+            for slot in slots:
+                known[slot] = self.state.registers[slot]
 
     def _active_warps(self) -> Array:
         return np.asarray(self.state.by_warp(self.state.mask).any(axis=1))

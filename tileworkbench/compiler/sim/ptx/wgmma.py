@@ -21,8 +21,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tileworkbench.compiler.diagnostics import RaceError
 from tileworkbench.compiler.sim.ptx.access import locate_bytes
-from tileworkbench.compiler.sim.ptx.errors import unsupported
+from tileworkbench.compiler.sim.ptx.errors import locate, unsupported
 from tileworkbench.compiler.sim.ptx.geometry import WARP
 from tileworkbench.compiler.sim.ptx.loads import over_lanes
 from tileworkbench.compiler.sim.ptx.matrix import (
@@ -108,7 +109,7 @@ class _Shape:
 
 def decode_wgmma(i: Instruction, d: Decoder) -> Step:
     if i.has("fence"):
-        return lambda state: None
+        return lambda state: state.asynchronous.fence_registers()
     if i.has("commit_group"):
         return lambda state: state.asynchronous.commit_products()
     if i.has("wait_group"):
@@ -150,6 +151,11 @@ def _decode_product(i: Instruction, d: Decoder) -> Step:
 
     def step(state: State) -> None:
         warps = require_whole_warps(state)
+        if not state.asynchronous.is_fenced(warps, (*slots, *a_slots)):
+            raise RaceError(
+                "a product uses registers that were written behind the last wgmma.fence of the "
+                f"warp: {locate(i)}"
+            )
         first = warps * WARP
         keeps = over_lanes(state, scale(state))[first]
         b = over_lanes(state, b_descriptor(state))[first]
@@ -195,6 +201,7 @@ def _product(
         columns = np.stack(totals, axis=1)  # register, warp, lane
         for slot, values in zip(slots, columns.reshape(len(slots), -1), strict=True):
             state.scatter(slot, lanes, values)
+        state.asynchronous.formed(warps, slots)
         state.pc = here
         if state.shadow is not None:
             state.shadow.pc = here
