@@ -31,6 +31,9 @@ SOURCE = """
 #ifndef PRODUCT_WAIT
 #define PRODUCT_WAIT asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory")
 #endif
+#ifndef PRODUCT_FENCE
+#define PRODUCT_FENCE asm volatile("wgmma.fence.sync.aligned;" ::: "memory")
+#endif
 #ifndef CONSUMERS
 #define CONSUMERS 256
 #endif
@@ -97,7 +100,7 @@ gemm(const __grid_constant__ Map A, const __grid_constant__ Map B,
             wait(&full[k % 3], PARITY(k));
             unsigned a = base + k % 3 * STAGE + (group - 1) * 64 * 128;
             unsigned b = base + k % 3 * STAGE + 128 * 128;
-            asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+            PRODUCT_FENCE;
             for (int i = 0; i < 4; i++) {
                 u64 da = describe(a + i * 32, 1024);
                 u64 db = describe(b + (TRANS ? i * 2048 : i * 32), 1024);
@@ -204,6 +207,17 @@ def test_a_stage_released_before_its_product_is_done() -> None:
     one_behind = "RELEASE(k) if (k) arrive(&empty[(k - 1) % 3])"
     exact, _ = run_gemm(late, one_behind, shape=(128, 64, 576))
     assert exact
+
+
+def test_a_product_of_registers_without_a_fence() -> None:
+    with pytest.raises(RaceError) as caught:
+        run_gemm("PRODUCT_FENCE")
+    said = re.sub(r"m64n64.*line \d+\)", "", str(caught.value))
+    assert said == (
+        "a product uses registers that were written behind the last wgmma.fence of the warp: "
+        "'wgmma.mma_async.sync.aligned."
+        "\nhint: execute 'wgmma.fence.sync.aligned' behind the writes"
+    )
 
 
 def test_shared_memory_overwritten_before_a_store_has_read_it() -> None:

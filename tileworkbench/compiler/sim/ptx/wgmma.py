@@ -154,7 +154,8 @@ def _decode_product(i: Instruction, d: Decoder) -> Step:
         if not state.asynchronous.is_fenced(warps, (*slots, *a_slots)):
             raise RaceError(
                 "a product uses registers that were written behind the last wgmma.fence of the "
-                f"warp: {locate(i)}"
+                f"warp: {locate(i)}",
+                hint="execute 'wgmma.fence.sync.aligned' behind the writes",
             )
         first = warps * WARP
         keeps = over_lanes(state, scale(state))[first]
