@@ -312,3 +312,10 @@ TRANSPOSITIONS = ("aten.t.default", "aten.permute.default", "aten.transpose.int"
 SLICES = ("aten.select.int", "aten.slice.Tensor", "aten.split.Tensor", "aten.unbind.int")
 CONVERSION = "aten._to_copy.default"
 EXPANSION = "aten.expand.default"
+
+# What torch computes itself though there could be a kernel, with the reason.
+REASONS = {
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": (
+        "the gradient of attention is torch's own"
+    ),
+}

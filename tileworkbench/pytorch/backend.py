@@ -14,12 +14,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from tileworkbench.api import compile as compile_kernel
-from tileworkbench.pytorch.groups import Group, plan
-from tileworkbench.pytorch.growing import LEAST_ELEMENTS, LEAST_WORK, find_groups, in_order
+from tileworkbench.pytorch.attention import Attention
+from tileworkbench.pytorch.groups import Group
+from tileworkbench.pytorch.growing import (
+    LEAST_ELEMENTS,
+    LEAST_WORK,
+    AnyGroup,
+    find_groups,
+    in_order,
+    text_of,
+)
 from tileworkbench.pytorch.nodes import Node, constant_of, is_part, label_of, line_of, name_of
 from tileworkbench.pytorch.references import reference_of
 from tileworkbench.pytorch.report import Operation, Part, Report
-from tileworkbench.pytorch.writing import Written, written
+from tileworkbench.pytorch.written import Written
 from tileworkbench.workbench.kernel import Kernel
 
 
@@ -29,18 +37,15 @@ class Call:
     def __init__(self, kernel: Kernel, what: Written) -> None:
         self.kernel = kernel
         self.__name__ = what.name
-        self._arguments = [(each.shape, each.transposed) for each in what.arguments]
-        self._shapes = [each.shape for each in what.results]
+        self._what = what
 
     def __call__(self, *tensors: Any) -> Any:
-        args = [
-            (each.mT if transposed else each).contiguous().view(shape)
-            for each, (shape, transposed) in zip(tensors, self._arguments, strict=True)
-        ]
+        what = self._what
+        args = [form.taken(each) for form, each in zip(what.arguments, tensors, strict=True)]
         made = self.kernel(*args)
-        if len(self._shapes) == 1:
-            return made.view(self._shapes[0])
-        return [each.view(shape) for each, shape in zip(made, self._shapes, strict=True)]
+        if len(what.results) == 1:
+            return what.results[0].given(made)
+        return [form.given(each) for form, each in zip(what.results, made, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,7 @@ def compile_graph(
     made: dict[Node, Any] = {}
     kernels: dict[Node, str] = {}
     for each in in_order(nodes, groups):
-        if isinstance(each, Group):
+        if isinstance(each, Group | Attention):
             name = _add_kernel(graph, made, each, called, report, settings)
             kernels.update(dict.fromkeys(each.members, name))
         else:
@@ -93,7 +98,7 @@ def compile_graph(
 def _add_kernel(
     graph: Any,
     made: dict[Node, Any],
-    group: Group,
+    group: AnyGroup,
     names: Mapping[Node, str],
     report: Report,
     settings: Settings,
@@ -101,7 +106,7 @@ def _add_kernel(
     """Add the kernel of a group to the graph and to `report`; its name."""
     import operator
 
-    what = written(group, plan(group), names, {part.name for part in report.parts})
+    what = text_of(group, names, {part.name for part in report.parts})
     kernel = compile_kernel(_function(what), target=settings.target)
     operations = tuple(label_of(node) for node in group.members if _is_work(node))
     reference = reference_of(group, what)

@@ -122,14 +122,11 @@ class Output:
         return (*rows, form.columns) if self.is_full else rows
 
 
-class Body:
-    """The values of a kernel, in the order in which they are made; `Rows` of the table."""
+class Names:
+    """The names of a kernel's text: what it says itself, and `reserved`, are taken."""
 
-    def __init__(self, form: Form) -> None:
-        self.columns = form.columns
-        self.definitions: list[Definition] = []
-        self._has_rows = bool(form.rows)
-        self._taken = set(_RESERVED)
+    def __init__(self, *reserved: str) -> None:
+        self._taken = {*_RESERVED, *reserved}
 
     def name(self, wanted: str) -> str:
         """A name that nothing else has, close to `wanted`."""
@@ -141,6 +138,16 @@ class Body:
             number, free = number + 1, f"{plain}_{number}"
         self._taken.add(free)
         return free
+
+
+class Body(Names):
+    """The values of a kernel, in the order in which they are made; `Rows` of the table."""
+
+    def __init__(self, form: Form) -> None:
+        super().__init__()
+        self.columns = form.columns
+        self.definitions: list[Definition] = []
+        self._has_rows = bool(form.rows)
 
     def load(self, parameter: Parameter) -> Term:
         """An element of an input, in the dtype that it is computed in."""

@@ -7,11 +7,12 @@ would have to run in the middle of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tileworkbench.pytorch import aten, shapes
+from tileworkbench.pytorch import aten, attention, shapes
+from tileworkbench.pytorch.attention import Attention
 from tileworkbench.pytorch.dtypes import is_known
 from tileworkbench.pytorch.dtypes import name_of as dtype_name
 from tileworkbench.pytorch.groups import Group, domain_of, place, plan, size_of, weight_of
@@ -27,11 +28,29 @@ from tileworkbench.pytorch.nodes import (
 from tileworkbench.pytorch.shapes import Extents
 from tileworkbench.pytorch.terms import NoRuleError
 from tileworkbench.pytorch.writing import written
+from tileworkbench.pytorch.written import Written
 
 
-def started(node: Node) -> Group:
+AnyGroup = Group | Attention
+
+
+def text_of(
+    group: AnyGroup, names: Mapping[Node, str], taken: Collection[str] = ()
+) -> Written:
+    """The kernel of a group; see `writing.written`."""
+    if isinstance(group, Attention):
+        return attention.written(group, names, taken)
+    return written(group, plan(group), names, taken)
+
+
+def started(node: Node) -> AnyGroup:
     """A group of one operation. Raises `NoRuleError` for one that runs in torch."""
     name = name_of(node)
+    if name in aten.REASONS:
+        raise NoRuleError(aten.REASONS[name])
+    if name == attention.OPERATION:
+        _check_tensors(node)
+        return attention.started(node)
     if not weight_of(node):
         raise NoRuleError("no rule for it")
     _check_dtypes(node)
@@ -70,10 +89,12 @@ def _rows_and_columns(group: Group) -> Extents:
     return (size_of(group.domain) // group.inner, group.inner)
 
 
-def joined(group: Group, node: Node) -> Group:
+def joined(group: AnyGroup, node: Node) -> AnyGroup:
     """The group with one operation more, whose operands are some of its values. Raises
     `NoRuleError` where the kernel would have no form.
     """
+    if isinstance(group, Attention):
+        return group.joined(node)
     name = name_of(node)
     if name in aten.PRODUCTS or not (is_part(node) or name in aten.VIEWS or weight_of(node)):
         raise NoRuleError("no rule for it")
@@ -145,6 +166,15 @@ def _reduced(node: Node) -> int:
 
 
 def _check_dtypes(node: Node) -> None:
+    made = _check_tensors(node)
+    if not all(each is None or each.is_contiguous() for each in made):
+        raise NoRuleError("a result that is not contiguous")
+    if made[0].numel() == 1 and name_of(node) not in aten.ROWS:
+        raise NoRuleError("on few elements, it is as fast in torch")
+
+
+def _check_tensors(node: Node) -> Sequence[Any]:
+    """The results of an operation. Raises `NoRuleError` where it has tensors that no kernel has."""
     import torch
 
     values = [value_of(each) for each in (node, *operands(node))]
@@ -162,11 +192,7 @@ def _check_dtypes(node: Node) -> None:
                 raise NoRuleError("a tensor without elements")
             if each.device.type != "cpu":
                 raise NoRuleError(f"a tensor on {each.device}")
-    made = values[0] if isinstance(values[0], tuple | list) else (values[0],)
-    if not all(each is None or each.is_contiguous() for each in made):
-        raise NoRuleError("a result that is not contiguous")
-    if made[0].numel() == 1 and name_of(node) not in aten.ROWS:
-        raise NoRuleError("on few elements, it is as fast in torch")
+    return values[0] if isinstance(values[0], tuple | list) else (values[0],)
 
 
 # A whole graph
@@ -178,9 +204,9 @@ LEAST_ELEMENTS = 8192  # of a kernel: a launch takes as long as several operatio
 
 def find_groups(
     nodes: Sequence[Node], least_work: int = LEAST_WORK, least_elements: int = LEAST_ELEMENTS
-) -> tuple[list[Group], dict[Node, str]]:
+) -> tuple[list[AnyGroup], dict[Node, str]]:
     """(the groups of a graph, why each other operation runs in torch)."""
-    groups: dict[int, Group] = {}
+    groups: dict[int, AnyGroup] = {}
     home: dict[Node, int] = {}
     reasons: dict[Node, str] = {}
     for node in nodes:
@@ -210,8 +236,8 @@ def find_groups(
 
 
 def _home_of(
-    node: Node, groups: dict[int, Group], home: dict[Node, int]
-) -> tuple[tuple[int, Group] | None, str]:
+    node: Node, groups: dict[int, AnyGroup], home: dict[Node, int]
+) -> tuple[tuple[int, AnyGroup] | None, str]:
     """(the group that an operation joins or begins with its number, "") or (None, why not)."""
     reason = ""
     candidates = dict.fromkeys(home[each] for each in operands(node) if each in home)
@@ -229,7 +255,7 @@ def _home_of(
 
 
 def _needs_result_of(
-    node: Node, number: int, groups: dict[int, Group], home: dict[Node, int]
+    node: Node, number: int, groups: dict[int, AnyGroup], home: dict[Node, int]
 ) -> bool:
     """Whether an operand from outside of a group is computed from the group's results."""
     waiting = [each for each in operands(node) if home.get(each) != number]
@@ -248,8 +274,10 @@ def _needs_result_of(
     return False
 
 
-def _trimmed(group: Group) -> Group:
+def _trimmed(group: AnyGroup) -> AnyGroup:
     """Without views that nothing inside reads: torch makes those without a kernel."""
+    if isinstance(group, Attention):
+        return group
     members = list(group.members)
     while True:
         last = [
@@ -262,16 +290,16 @@ def _trimmed(group: Group) -> Group:
         members = [node for node in members if node not in last]
 
 
-def in_order(nodes: Sequence[Node], groups: Sequence[Group]) -> Iterator[Node | Group]:
+def in_order(nodes: Sequence[Node], groups: Sequence[AnyGroup]) -> Iterator[Node | AnyGroup]:
     """Nodes and groups, each behind all that it reads."""
     home = {node: group for group in groups for node in group.members}
     done: set[int] = set()
 
-    def visit(each: Node | Group) -> Iterator[Node | Group]:
+    def visit(each: Node | AnyGroup) -> Iterator[Node | AnyGroup]:
         if id(each) in done:
             return
         done.add(id(each))
-        members = each.members if isinstance(each, Group) else (each,)
+        members = each.members if isinstance(each, Group | Attention) else (each,)
         for member in members:
             for operand in operands(member):
                 inner = home.get(operand, operand)

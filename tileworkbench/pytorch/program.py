@@ -73,9 +73,9 @@ class _Writer:
             yield f"    {parameter.name}: {_tensor(parameter.shape(form), parameter.dtype)},"
         yield "):"
         for output in self.outputs:
-            shape = _shape(output.shape(form))
+            shape = shape_text(output.shape(form))
             yield f"    {output.name} = T.empty({shape}, T.{name_of(output.dtype)})"
-        yield from _indented(self._kernel(), 1)
+        yield from indented(self._kernel(), 1)
         yield f"    return {', '.join(output.name for output in self.outputs)}"
 
     def _matrices(self, product: Product) -> Iterator[str]:
@@ -95,7 +95,7 @@ class _Writer:
             yield f"with T.Kernel({across}, {down}, threads=128) as (bx, by):"
         else:
             yield f"with T.Kernel({down}, threads=128) as by:"
-        yield from _indented(self._block(), 1)
+        yield from indented(self._block(), 1)
 
     def _block(self) -> Iterator[str]:
         if self.product is not None:
@@ -104,7 +104,7 @@ class _Writer:
             if each.is_kept:
                 shape = self.form.tile if each.kind == "full" else self.form.tile[:1]
                 dtype = name_of(compute_dtype(each.term.dtype))
-                yield f"{each.name} = T.alloc_fragment({_shape(shape)}, T.{dtype})"
+                yield f"{each.name} = T.alloc_fragment({shape_text(shape)}, T.{dtype})"
         stages = [each.stage for each in self.definitions]
         stages += [output.term.stage for output in self.outputs]
         for stage in range(max(stages, default=-1) + 1):
@@ -120,9 +120,9 @@ class _Writer:
         at_b = f"bx * {columns}, k * {depth}" if t_b else f"k * {depth}, bx * {columns}"
         flags = ", transpose_A=True" * t_a + ", transpose_B=True" * t_b
         a, b = product.a, product.b
-        yield f"{a}_shared = T.alloc_shared({_shape(tile_a)}, T.{dtype})"
-        yield f"{b}_shared = T.alloc_shared({_shape(tile_b)}, T.{dtype})"
-        yield f"product = T.alloc_fragment({_shape(self.form.tile)}, T.{accumulator})"
+        yield f"{a}_shared = T.alloc_shared({shape_text(tile_a)}, T.{dtype})"
+        yield f"{b}_shared = T.alloc_shared({shape_text(tile_b)}, T.{dtype})"
+        yield f"product = T.alloc_fragment({shape_text(self.form.tile)}, T.{accumulator})"
         yield "T.clear(product)"
         yield f"for k in T.Pipelined(T.ceildiv({product.depth}, {depth}), num_stages=2):"
         yield f"    T.copy({a}[{at_a}], {a}_shared)"
@@ -211,26 +211,26 @@ _DEPTH = 32  # of a product's tiles
 def tile_of(rows: int, columns: int, has_reductions: bool, has_product: bool) -> tuple[int, int]:
     """Rows and columns of a block."""
     if has_product:
-        return min(128, _power(rows)), min(128, _power(columns))
+        return min(128, power_of_two(rows)), min(128, power_of_two(columns))
     if has_reductions:
-        return max(1, min(_ROW_TILE // columns, _power(rows), 64)), columns
+        return max(1, min(_ROW_TILE // columns, power_of_two(rows), 64)), columns
     wide = min(columns, TILE)
-    return max(1, min(TILE // wide, _power(rows))), wide
+    return max(1, min(TILE // wide, power_of_two(rows))), wide
 
 
-def _power(size: int) -> int:
+def power_of_two(size: int) -> int:
     """The next power of two."""
     return max(16, 1 << (size - 1).bit_length()) if size > 1 else 1
 
 
 def _tensor(shape: tuple[int, ...], dtype: Any) -> str:
-    return f"T.Tensor({_shape(shape)}, T.{name_of(dtype)})"
+    return f"T.Tensor({shape_text(shape)}, T.{name_of(dtype)})"
 
 
-def _shape(shape: Sequence[int]) -> str:
+def shape_text(shape: Sequence[int]) -> str:
     return f"({shape[0]},)" if len(shape) == 1 else f"({', '.join(map(str, shape))})"
 
 
-def _indented(lines: Iterator[str], depth: int) -> Iterator[str]:
+def indented(lines: Iterator[str], depth: int) -> Iterator[str]:
     for line in lines:
         yield "    " * depth + line

@@ -6,22 +6,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tileworkbench.pytorch.groups import Group
-from tileworkbench.pytorch.nodes import Node, shape_of
-from tileworkbench.pytorch.writing import Written
+from tileworkbench.pytorch.growing import AnyGroup
+from tileworkbench.pytorch.nodes import Node
+from tileworkbench.pytorch.written import Written
 
 
-def reference_of(group: Group, what: Written) -> Callable[..., Any]:
+def reference_of(group: AnyGroup, what: Written) -> Callable[..., Any]:
     """A function of tensors in the kernel's shapes, which returns such tensors."""
 
     def reference(*tensors: Any) -> Any:
         values: dict[Node, Any] = {}
         for each, tensor in zip(what.arguments, tensors, strict=True):
-            plain = tensor.mT if each.transposed else tensor
-            values[each.node] = plain.reshape(shape_of(each.node))
+            values[each.node] = each.given(tensor)
         for node in group.members:
             _value(node, values)
-        made = [values[each.node].reshape(each.stored) for each in what.results]
+        made = [each.stored(values[each.node]) for each in what.results]
         return made[0] if len(made) == 1 else tuple(made)
 
     reference.__name__ = f"torch:{what.name}"

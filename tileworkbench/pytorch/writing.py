@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -23,40 +22,13 @@ from tileworkbench.pytorch.nodes import (
 )
 from tileworkbench.pytorch.program import write
 from tileworkbench.pytorch.terms import NoRuleError, Term, number
+from tileworkbench.pytorch.written import Argument, Result, Written, base_name, free_name
 
 if TYPE_CHECKING:
     from tileworkbench.pytorch.groups import Group, Plan
 
 _NUMBERS = (int, float, bool)
 _LABELS = 3  # operations that a kernel's name tells
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """What the kernel is passed: a node's tensor, transposed or not, in the kernel's own shape."""
-
-    node: Node
-    shape: tuple[int, ...]
-    transposed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What the kernel returns: a node's tensor, in torch's shape and in the kernel's own."""
-
-    node: Node
-    shape: tuple[int, ...]
-    stored: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A kernel's text with its name, and what goes in and comes out in order."""
-
-    name: str
-    text: str
-    arguments: tuple[Argument, ...]
-    results: tuple[Result, ...]
 
 
 def written(
@@ -94,7 +66,7 @@ def written(
     )
     loaded = [Argument(node, each.shape(plan.form)) for node, each in inputs.items()]
     results = tuple(
-        Result(node, shape_of(node), output.shape(plan.form))
+        Result(node, output.shape(plan.form))
         for node, output in zip(group.outputs(), outputs, strict=True)
     )
     return Written(name, text, (*matrices, *loaded), results)
@@ -112,8 +84,8 @@ def _product(
     arguments, called = [], []
     for each, is_flipped in zip(nodes, flipped, strict=True):
         shape = shape_of(each)[::-1] if is_flipped else shape_of(each)
-        arguments.append(Argument(each, shape, is_flipped))
-        called.append(body.name(_base_name(each, names)))
+        arguments.append(Argument(each, shape, (1, 0) if is_flipped else ()))
+        called.append(body.name(base_name(each, names)))
     depth = shape_of(nodes[0])[1]
     body.name("product")
     for each in called:
@@ -125,13 +97,6 @@ def _product(
 def _is_transposed(tensor: Any) -> bool:
     rows, columns = tensor.stride()
     return bool(rows == 1 and columns != 1)
-
-
-def _base_name(node: Node, names: Mapping[Node, str]) -> str:
-    """The name of what a view or a transposed matrix is of."""
-    while node not in names and name_of(node) in (*aten.VIEWS, *aten.TRANSPOSITIONS):
-        node = node.args[0]
-    return names.get(node, str(node.name))
 
 
 class _Values:
@@ -218,11 +183,7 @@ def _kernel_name(group: Group, taken: Collection[str]) -> str:
     labels = [label_of(each) for each in group.members if not _is_quiet(each)]
     if len(labels) > _LABELS:
         labels = [*labels[: _LABELS - 1], labels[-1]]
-    name, number = "_".join(dict.fromkeys(labels)), 2
-    free = name
-    while free in taken:
-        free, number = f"{name}_{number}", number + 1
-    return free
+    return free_name("_".join(dict.fromkeys(labels)), taken)
 
 
 def _is_quiet(node: Node) -> bool:
