@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log2
-from typing import Any
 
 from tileworkbench.pytorch.body import Names
 from tileworkbench.pytorch.dtypes import name_of as dtype_name
@@ -25,10 +24,12 @@ from tileworkbench.pytorch.written import Argument, Result, Written, base_name, 
 
 OPERATION = "aten._scaled_dot_product_flash_attention_for_cpu.default"
 
-_LOG2_E, _LN_2 = log2(2.718281828459045), 0.6931471805599453
+_LOG2_E = log2(2.718281828459045)
 _BLOCK = 64  # queries, and keys, of a tile
 _FEWEST = 16  # queries or keys that are worth a kernel
 _WIDEST = 256  # elements of a head, which a block keeps in fast memory
+_OF_QUERIES = ("row_max", "shift", "rescale", "row_sum", "piece_sum")  # one number for each
+_NAMES = ("b", "h", "d", "scores", "weights", "acc", "visible", "factor", "unseen")
 _HEADS_INSIDE = (0, 2, 1, 3)  # torch's (batch, head, length, width) with the heads behind lengths
 
 
@@ -45,8 +46,9 @@ class Attention:
 
     @property
     def domain(self) -> Extents:
-        """The extents of its result."""
-        return shape_of(self.node.args[0])
+        """The extents that it is computed over, queries by keys or by the width of a head."""
+        batch, heads, queries, width = shape_of(self.node.args[0])
+        return batch, heads, queries, max(width, shape_of(self.node.args[1])[2])
 
     @property
     def weight(self) -> int:
@@ -81,6 +83,8 @@ def started(node: Node) -> Attention:
     mask = node.kwargs.get("attn_mask")
     if mask is not None and not value_of(mask).dtype.is_floating_point:
         raise NoRuleError("a mask that is not of floats")
+    for each in node.users:
+        _order_of(each)
     return Attention((node,))
 
 
@@ -99,9 +103,9 @@ class _Writer:
         node = group.node
         self.group = group
         self.called = {**assigned_names(node.graph.nodes), **names}
-        self.names = Names("b", "h", "d", "scores", "weights", "acc", "visible", "shared")
-        for each in ("row_max", "row_sum", "rescale", "piece_sum", "shift"):
-            self.names.name(each)
+        self.names = Names(
+            "b", "h", "d", "scores", "weights", "acc", "visible", "factor", "unseen", *_OF_QUERIES
+        )
         (self.batch, self.heads, self.queries, self.width) = shape_of(node.args[0])
         self.shared_heads, self.keys = shape_of(node.args[1])[1:3]
         self.dtype = value_of(node.args[0]).dtype
@@ -123,6 +127,7 @@ class _Writer:
 
     def _matrix(self, node: Node, plain: str) -> str:
         name = self.names.name(base_name(node, self.called, plain))
+        self.names.name(f"{name}_shared")
         stride = value_of(node).stride()
         order = _HEADS_INSIDE if stride[1] < stride[2] else ()
         shape = shape_of(node)
@@ -139,10 +144,7 @@ class _Writer:
         if not nodes:
             return ""
         (node,) = nodes
-        stride = value_of(node).stride()
-        order: tuple[int, ...] = ()
-        if stride[1] < stride[2]:
-            order = _HEADS_INSIDE[: len(stride)]
+        order = _order_of(node)
         self.results.append(Result(node, _ordered(shape_of(node), order), order))
         return self.names.name(name)
 
@@ -192,7 +194,7 @@ class _Writer:
         if self._is_narrow:
             yield f"weights = T.alloc_fragment(({m}, {n}), T.{dtype})"
         yield f"acc = T.alloc_fragment(({m}, {width}), T.float32)"
-        for each in ("row_max", "shift", "rescale", "row_sum", "piece_sum"):
+        for each in _OF_QUERIES:
             yield f"{each} = T.alloc_fragment(({m},), T.float32)"
         yield f"T.copy({self.q}[{self._rows(0, 'bx', m, 'h')}], {self.q}_shared)"
         how = f"{self.scale!r} * log2(e)" if not self.mask else "log2(e)"
@@ -296,7 +298,23 @@ class _Writer:
         if self.log_sum:
             at = self._result_at(len(self.results) - 1, f"bx * {m} + i", "")
             yield f"for i in T.Parallel({m}):"
-            yield f"    {self.log_sum}[{at}] = (T.log2(row_sum[i]) + shift[i] * factor) * {_LN_2}"
+            scaled = "" if self.mask else f" * {self.scale!r}"
+            yield f"    log_of_sum = T.log(row_sum[i]) + shift[i]{scaled}"
+            yield f"    {self.log_sum}[{at}] = T.if_then_else(row_sum[i] == 0, 0, log_of_sum)"
+
+
+def _order_of(node: Node) -> tuple[int, ...]:
+    """The order of dimensions in which a result, of which torch promises the strides, is dense."""
+    shape, stride = shape_of(node), value_of(node).stride()
+    for order in ((), _HEADS_INSIDE[: len(shape)]):
+        places, size = order or tuple(range(len(shape))), 1
+        for at in reversed(places):
+            if stride[at] != size:
+                break
+            size *= shape[at]
+        else:
+            return order
+    raise NoRuleError("a result of attention that is not dense")
 
 
 def _ordered(shape: Sequence[int], order: Sequence[int]) -> Extents:

@@ -30,13 +30,10 @@ from tileworkbench.pytorch.terms import NoRuleError
 from tileworkbench.pytorch.writing import written
 from tileworkbench.pytorch.written import Written
 
-
 AnyGroup = Group | Attention
 
 
-def text_of(
-    group: AnyGroup, names: Mapping[Node, str], taken: Collection[str] = ()
-) -> Written:
+def text_of(group: AnyGroup, names: Mapping[Node, str], taken: Collection[str] = ()) -> Written:
     """The kernel of a group; see `writing.written`."""
     if isinstance(group, Attention):
         return attention.written(group, names, taken)
