@@ -140,8 +140,8 @@ def tile(fn: Callable[..., Any] | None = None, *examples: Any, target: str | Non
     `@tw.tile`, it is compiled by its first call. Other shapes and dtypes are compiled when they
     come. Element-wise operations, reductions and normalisations over the last dimensions,
     products with what follows them, and attention become kernels; everything else runs in torch.
-    Gradients flow as in torch, and their graphs are compiled too. `target` is as for `tw.compile`, and runs on the
-    CPU: "cpu", "sim:..." or "ptx:...".
+    Gradients flow as in torch, and their graphs are compiled too. `target` is as for
+    `tw.compile`, and runs on the CPU: "cpu", "sim:..." or "ptx:...".
 
     The result is called like `fn`. Its `report` says which operations run in which kernel and
     which in torch, and why; `kernels` are the kernels by name, `source` the T programs as text.
