@@ -3,6 +3,7 @@
     OMP_NUM_THREADS=1 python benchmarks/recording.py [--rounds N] [--quick]
 
 Processor time is counted, also that of threads of numpy's products that only wait: one is enough.
+The garbage collector is off, as timeit has it.
 "The simulation" that a recording is compared with is the same program on the same inputs, the same
 blocks and the same checks, with no recorder. See README.md for what the rows mean.
 """
@@ -10,6 +11,7 @@ blocks and the same checks, with no recorder. See README.md for what the rows me
 from __future__ import annotations
 
 import argparse
+import gc
 import statistics
 import time
 import tracemalloc
@@ -126,10 +128,13 @@ def measured(
     ways = (("plain", plain), ("recorded", recorded))
     for turn in range(1 + (1 if given.quick else given.rounds)):
         for way, run in ways if turn % 2 else reversed(ways):
+            gc.collect()  # as timeit does: when the collector runs is of the process, not of the run
+            gc.disable()
             start = time.process_time()
             run()
             if turn:
                 times[way].append(time.process_time() - start)
+            gc.enable()
     return times | {"bytes": peak(recorded) - peak(plain)}
 
 
