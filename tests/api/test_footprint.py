@@ -75,6 +75,11 @@ def test_tiles_are_loaded_and_stored(found: Any) -> None:
     assert tiles["left"].reuse in (1, 2)  # two of the four warps need each half
 
 
+def test_what_products_of_a_warpgroup_read_is_counted() -> None:
+    made = product.with_target("sim:sm_90a").compile().footprint()
+    assert {tile.name: tile.reuse for tile in made.tiles} == {"left": 1, "right": 1}
+
+
 def test_everything_is_plain_data(found: Any) -> None:
     import json
 

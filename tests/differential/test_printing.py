@@ -4,8 +4,12 @@
 import numpy as np
 import pytest
 
+import tileworkbench as tw
 import tileworkbench.language as T
+from tests.capability import require
 from tests.differential.harness import run_native
+from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
+from tileworkbench.compiler.diagnostics import DeviceAssertError
 from tileworkbench.compiler.driver import lower_program, resolve_target
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.simt import Role
@@ -136,3 +140,61 @@ def test_threads_print_their_index(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr().out == expected
     simulate(threads.program, arguments)
     assert capfd.readouterr().out == expected
+
+
+@tw.jit
+def accumulators(A: T.Tensor((64, 32), "float16"), B: T.Tensor((32, 8), "float16")):
+    C = T.empty((64, 8), "float32")
+    with T.Kernel(1, threads=128):
+        a = T.alloc_shared((64, 32), "float16")
+        b = T.alloc_shared((32, 8), "float16")
+        c = T.alloc_fragment((64, 8), "float32")
+        m = T.alloc_fragment((64,), "float32")
+        T.copy(A, a)
+        T.copy(B, b)
+        T.clear(c)
+        T.gemm(a, b, c)
+        T.reduce_max(c, m, dim=1)
+        T.print(c, "sums")
+        T.print(m, "largest")
+        T.copy(c, C)
+    return C
+
+
+@pytest.mark.parametrize(
+    "target", ["sim:sm_80", "sim:sm_90a", "sim:gfx942", "ptx:sm_80", "ptx:sm_90a"]
+)
+def test_who_holds_an_element_of_a_fragment_prints_it(
+    target: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    if target.startswith("ptx"):
+        require("nvrtc", missing_nvrtc())
+    random = np.random.default_rng(0)
+    a = random.integers(-3, 4, (64, 32)).astype(np.float16)  # sums are exact in any order
+    b = random.integers(-3, 4, (32, 8)).astype(np.float16)
+    c = accumulators.with_target(target).compile()(a, b)
+    start = "BlockIdx=(0, 0, 0): buffer"
+    expected = [
+        f"msg='{msg}' {start}={name}, dtype=float32, index={index} value={value:g}"
+        for msg, name, values in (("sums", "c", c), ("largest", "m", c.max(axis=1)))
+        for index, value in enumerate(values.reshape(-1))
+    ]
+    assert sorted(capfd.readouterr().out.splitlines()) == sorted(expected)
+
+
+@tw.jit
+def prints_and_fails(A: T.Tensor((32,), "int32")):
+    B = T.empty((32,), "int32")
+    with T.Kernel(2, threads=32) as bx:
+        T.print(bx, "block")
+        for i in T.Parallel(32):
+            T.device_assert(bx < 1)
+            B[i] = A[i]
+    return B
+
+
+def test_what_executed_ptx_printed_before_it_failed(capfd: pytest.CaptureFixture[str]) -> None:
+    require("nvrtc", missing_nvrtc())
+    with pytest.raises(DeviceAssertError):
+        prints_and_fails.with_target("ptx:sm_80").compile()(np.zeros(32, np.int32))
+    assert "msg='block' BlockIdx=(0, 0, 0): dtype=int32 value=0\n" in capfd.readouterr().out

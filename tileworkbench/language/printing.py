@@ -11,6 +11,7 @@ from tileworkbench.compiler.frontend.values import Operators, describe, is_numbe
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Expr, Load, Var
 from tileworkbench.compiler.ir.stmt import Breakpoint, For, LoopKind, Print, Stmt
+from tileworkbench.compiler.ir.tile import Parallel
 
 
 def print(obj: Any = None, msg: str = "", warp_group_id: int = 0, warp_id: int = 0) -> None:
@@ -18,7 +19,8 @@ def print(obj: Any = None, msg: str = "", warp_group_id: int = 0, warp_id: int =
     output of the process.
 
     Outside T.Parallel the threads of a block hold the same value, which is written once; inside,
-    each iteration writes a line. In a kernel that names its threads, every thread that executes it
+    each iteration writes a line. The elements of a fragment are written by the threads that hold
+    them, on a GPU in any order. In a kernel that names its threads, every thread that executes it
     writes a value with its index; tensors that threads share are written once. `warp_group_id` and
     `warp_id` have no effect. Raises `TileValueError` for anything but values, numbers and tensors.
 
@@ -76,6 +78,10 @@ def _print_tensor(builder: Builder, tensor: TensorValue, msg: str) -> None:
     text = f": buffer={buffer.name}, dtype={buffer.dtype}, index="
     own = buffer.scope in ("local", "local.var")
     body: Stmt = _line(builder, msg, text, (number, Load(buffer, names)), own)
+    if buffer.scope == "local.fragment" and builder.enclosing("parallel") is None:
+        # Each thread holds some elements, and writes these.
+        builder.emit(Parallel(names, buffer.shape, body, site=body.site))
+        return
     for var, extent in zip(reversed(names), reversed(buffer.shape), strict=True):
         body = _loop(var, extent, body)
     builder.emit(body)

@@ -35,12 +35,20 @@ class _Interpretation:
 
     def launch(self, call: Call) -> None:
         values = self._values(call)
+        printed: list[str] = []
+        try:
+            self._launch_all(call, values, printed)
+        finally:
+            print("".join(printed), end="")
+
+    def _launch_all(self, call: Call, values: list[Any], printed: list[str]) -> None:
         for launch, grid in zip(self.kernel.module.launches, call.grids, strict=True):
             try:
                 self.program.launch(
                     *(launch.entry, grid, (launch.threads, 1, 1), values, launch.shared_bytes),
                     cooperative=launch.cooperative,
                     cluster=launch.cluster,
+                    printed=printed,
                 )
             except KeyboardInterrupt:
                 raise interrupted(self.kernel.record.name) from None

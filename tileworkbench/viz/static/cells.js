@@ -182,7 +182,10 @@ export class CellGrid {
     const gap = Math.min(this.width, this.height) >= RULED ? 1 : 0;
     context.fillStyle = cell?.fill ? css(cell.fill) : line;
     context.globalAlpha = cell?.fill ? 1 : 0.22;
-    context.fillRect(x, y, this.width - gap, this.height - gap);
+    // On whole pixels: between edges inside a pixel the ground would shine through.
+    const [left, top, right, bottom] = [x, y, x + this.width - gap, y + this.height - gap]
+      .map((edge) => Math.round(edge * this.ratio) / this.ratio);
+    context.fillRect(left, top, right - left, bottom - top);
     context.globalAlpha = 1;
     const size = Math.min(11, this.height - 2, (this.width - 2) / (this.picture.letters * 0.58));
     if (!cell?.text || this.height < WRITTEN || size < 6.5) return;

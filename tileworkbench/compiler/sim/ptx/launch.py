@@ -121,6 +121,7 @@ class PtxProgram:
         cooperative: bool = False,
         cluster: Sequence[int] = (),
         blocks: Sequence[int] | None = None,
+        printed: list[str] | None = None,
     ) -> PtxRun:
         """Run a kernel.
 
@@ -133,7 +134,7 @@ class PtxProgram:
         `instruction_limit` instructions is stopped. All blocks of a `cooperative` launch run side
         by side, and so do those of a `cluster`, of which so many lie along x, y, z. Of other
         launches only the `blocks` of these numbers (x fastest) and those of their clusters run,
-        None for all.
+        None for all. What it prints is appended to `printed`, also where it fails then.
 
         Raises classes of `RunError` naming the thread and the PTX and source lines,
         `UnsupportedError` for an instruction that is not modelled.
@@ -147,7 +148,7 @@ class PtxProgram:
         parameters, maps = _marshal(prepared.function, args, memory)
         memory.copy_in()
         statistics = Statistics([0] * len(self.module.code))
-        printed: list[str] = []
+        printed = [] if printed is None else printed
         total_bytes = prepared.frame.dynamic_start + shared_bytes
         try:
             together, size = _triple(cluster), prod(_triple(cluster))

@@ -147,6 +147,8 @@ class _Tile:
         size, arena = storage.bits // 8, storage.arena
         if frame.flights is not None:
             frame.flights.touch(frame, storage, (slots.reshape(-1),), False)
+        for observer in frame.observers:
+            observer.read(frame, storage, (slots.reshape(-1),), np.full(slots.size, first))
         granules = np.unique(arena.granules(storage.base + slots.reshape(-1) * size, size))
         if frame.options.uninitialised and (arena.state[granules] == NEVER).any():
             kind = FindingKind.UNINITIALISED
