@@ -128,7 +128,7 @@ def measured(
     ways = (("plain", plain), ("recorded", recorded))
     for turn in range(1 + (1 if given.quick else given.rounds)):
         for way, run in ways if turn % 2 else reversed(ways):
-            gc.collect()  # as timeit does: when the collector runs is of the process, not of the run
+            gc.collect()  # as timeit does: when it runs depends on the whole process
             gc.disable()
             start = time.process_time()
             run()
