@@ -172,6 +172,9 @@ class Rows(Protocol):
     def min(self, x: Term) -> Term:
         """The smallest element of each row, NaN where one is."""
 
+    def running_sum(self, x: Term) -> Term:
+        """The sum of each row up to each of its elements."""
+
     def keep(self, name: str, x: Term) -> Term:
         """The same value, computed once and called `name`."""
 
@@ -196,6 +199,10 @@ def _max(rows: Rows, x: Term) -> Term:
 
 def _min(rows: Rows, x: Term) -> Term:
     return rows.min(_float_only(x))
+
+
+def _cumsum(rows: Rows, x: Term) -> Term:
+    return rows.running_sum(_float_only(x))
 
 
 def _softmax(rows: Rows, x: Term) -> Term:
@@ -249,6 +256,12 @@ class RowOperation:
     weight: int = 1
 
 
+def _scanned(x: Any, dim: int, dtype: Any = None) -> Sequence[int]:
+    if dtype is not None:
+        raise NoRuleError("a running sum in another dtype")
+    return [dim]
+
+
 def _reduction(make: Callable[[Rows, Term], Term]) -> RowOperation:
     def dims(x: Any, dim: Sequence[int] = (), keepdim: bool = False, dtype: Any = None) -> Any:
         if dtype is not None:
@@ -267,6 +280,7 @@ ROWS: dict[str, RowOperation] = {
     "aten.mean.dim": _reduction(_mean),
     "aten.amax.default": _reduction(_max),
     "aten.amin.default": _reduction(_min),
+    "aten.cumsum.default": RowOperation(_cumsum, _scanned, lambda x, *_, **__: (x,)),
     "aten._softmax.default": RowOperation(
         _softmax, lambda x, dim, half: [dim], lambda x, dim, half: (x,), weight=3
     ),
@@ -306,6 +320,12 @@ VIEWS = (
 PRODUCTS: dict[str, tuple[int, int, int | None]] = {
     "aten.mm.default": (0, 1, None),
     "aten.addmm.default": (1, 2, 0),
+}
+# Rows of a table by an index for each: the places of the table and of the indices.
+GATHERS: dict[str, tuple[int, int]] = {
+    "aten.embedding.default": (0, 1),
+    "aten.index_select.default": (0, 2),
+    "aten.index.Tensor": (0, 1),
 }
 TRANSPOSITIONS = ("aten.t.default", "aten.permute.default", "aten.transpose.int")
 # Parts of tensors, which torch makes without a copy.

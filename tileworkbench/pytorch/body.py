@@ -77,7 +77,9 @@ Loop = tuple[int, str]
 
 @dataclass(eq=False, slots=True)
 class Definition:
-    """A named value. `reduce` is "sum", "max" or "min" where it is that of `term` over each row."""
+    """A named value. `reduce` is "sum", "max" or "min" where it is that of `term` over each row, and
+    "cumsum" where it is the sum up to each element.
+    """
 
     name: str
     term: Term
@@ -87,11 +89,12 @@ class Definition:
     used_in: set[Loop] = field(default_factory=set)
     uses: int = 0
     is_inline: bool = False  # it is written where it is used
+    below: int = 0  # it is an index, which must be less than this and not negative
 
     @property
     def is_kept(self) -> bool:
         """Whether it is in a fragment: others than its own loop use it."""
-        return bool(self.reduce) or self.used_in - {(self.stage, self.kind)} != set()
+        return bool(self.reduce or self.below) or self.used_in - {(self.stage, self.kind)} != set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +178,21 @@ class Body(Names):
 
     def min(self, x: Term) -> Term:
         return self._reduce("min", x)
+
+    def running_sum(self, x: Term) -> Term:
+        if x.kind != "full":
+            raise NoRuleError("a running sum of what is the same along a row")
+        operand = x if x.op == "value" and x.args[0].stage >= 0 else self._own(x)
+        made = Definition(self.name("running"), operand, "full", operand.stage, "cumsum")
+        self.definitions.append(made)
+        return Term("value", (made,), x.dtype, "full", operand.stage + 1)
+
+    def gather(self, table: Parameter, index: Term, rows: int) -> Term:
+        """The element of a table of so many rows in row `index`."""
+        made = Definition(self.name("index"), index, index.kind, index.stage, below=rows)
+        self.definitions.append(made)
+        place = Term("value", (made,), index.dtype, index.kind, index.stage)
+        return Term("gather", (table, place), table.dtype, "full", index.stage).to(table.dtype)
 
     def _reduce(self, how: str, x: Term) -> Term:
         if x.kind != "full":

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from tileworkbench.pytorch import aten, shapes
 from tileworkbench.pytorch.body import Form
+from tileworkbench.pytorch.gathers import gather_of
 from tileworkbench.pytorch.nodes import (
     Node,
     constant_of,
@@ -47,7 +48,10 @@ class Group:
 
     def read_by(self, node: Node) -> list[Node]:
         """What a member reads element by element."""
-        if self.product is not None and node is self.product:
+        gather = gather_of(node)
+        if gather is not None:
+            read = [gather.indices]
+        elif self.product is not None and node is self.product:
             added = aten.PRODUCTS[name_of(node)][2]
             read = [] if added is None else [node.args[added]]
         else:
@@ -76,7 +80,7 @@ def weight_of(node: Node) -> int:
         return aten.ROWS[name].weight
     if name in aten.PRODUCTS:
         return 1 + (aten.PRODUCTS[name][2] is not None)
-    return int(name in aten.MAPS or name == aten.CONVERSION)
+    return int(name in aten.MAPS or name in aten.GATHERS or name == aten.CONVERSION)
 
 
 # Forms
@@ -123,6 +127,9 @@ def plan(group: Group) -> Plan:
 def _pattern(group: Group, node: Node, operand: Node) -> shapes.Pattern:
     """Along which of the group's extents an input of a member varies."""
     shape, domain = shape_of(operand), domain_of(node)
+    gather = gather_of(node)
+    if gather is not None:  # an index for each row
+        shape = (*shape, *(1 for _ in shape_of(gather.table)[1:]))
     is_row = group.inner and size_of(domain) * group.inner == size_of(group.domain)
     fine = group.domain
     if is_row:

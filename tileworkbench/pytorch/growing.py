@@ -15,6 +15,7 @@ from tileworkbench.pytorch import aten, attention, shapes
 from tileworkbench.pytorch.attention import Attention
 from tileworkbench.pytorch.dtypes import is_known
 from tileworkbench.pytorch.dtypes import name_of as dtype_name
+from tileworkbench.pytorch.gathers import gather_of
 from tileworkbench.pytorch.groups import Group, domain_of, place, plan, size_of, weight_of
 from tileworkbench.pytorch.nodes import (
     Node,
@@ -51,11 +52,13 @@ def started(node: Node) -> AnyGroup:
     if not weight_of(node):
         raise NoRuleError("no rule for it")
     _check_dtypes(node)
+    gather = gather_of(node)
     if name in aten.PRODUCTS:
         _check_product(node)
         group = Group((node,), _fine(shape_of(node)), product=node)
-    elif name in aten.ROWS:
-        group = Group((node,), _fine(domain_of(node)), inner=_reduced(node))
+    elif name in aten.ROWS or gather is not None:
+        inner = _reduced(node) if gather is None else gather.columns
+        group = Group((node,), _fine(domain_of(node)), inner)
         group = replace(group, domain=_common(group.domain, _rows_and_columns(group)))
     else:
         group = Group((node,), _fine(shape_of(node)))
@@ -93,7 +96,7 @@ def joined(group: AnyGroup, node: Node) -> AnyGroup:
     if isinstance(group, Attention):
         return group.joined(node)
     name = name_of(node)
-    if name in aten.PRODUCTS or not (is_part(node) or name in aten.VIEWS or weight_of(node)):
+    if name in aten.PRODUCTS or name in aten.GATHERS or not (is_part(node) or name in aten.VIEWS or weight_of(node)):
         raise NoRuleError("no rule for it")
     _check_dtypes(node)
     inner = group.inner

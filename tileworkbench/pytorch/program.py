@@ -20,6 +20,7 @@ from tileworkbench.pytorch.body import (
     find_uses,
 )
 from tileworkbench.pytorch.dtypes import compute_dtype, name_of
+from tileworkbench.pytorch.gathers import Gather
 from tileworkbench.pytorch.terms import Term, text_of
 
 TILE = 4096  # elements of a tile that is read and written once
@@ -35,9 +36,10 @@ def write(
     body: Body,
     outputs: Sequence[Output],
     product: Product | None = None,
+    tables: Sequence[tuple[Gather, Parameter]] = (),
 ) -> str:
     """The text of the kernel. Raises `NoRuleError` for a number that T does not write."""
-    return "\n".join(_Writer(form, body, parameters, outputs, product).lines(name, comments)) + "\n"
+    return "\n".join(_Writer(form, body, parameters, outputs, product, tables).lines(name, comments)) + "\n"
 
 
 class _Writer:
@@ -48,7 +50,9 @@ class _Writer:
         parameters: Sequence[Parameter],
         outputs: Sequence[Output],
         product: Product | None,
+        tables: Sequence[tuple[Gather, Parameter]],
     ) -> None:
+        self.tables = tables
         self.form, self.parameters, self.outputs = form, parameters, outputs
         self.definitions = find_uses(body, outputs)
         self.product = product
@@ -59,7 +63,7 @@ class _Writer:
         for each in self.definitions:
             # What is short, or for nothing but to be stored, needs no name.
             once = each.uses == 1 and not each.is_kept
-            each.is_inline = once and (each in stored or len(self._text(each.term)) <= _SHORT)
+            each.is_inline = once and not each.below and (each in stored or len(self._text(each.term)) <= _SHORT)
 
     def lines(self, name: str, comments: Sequence[str]) -> Iterator[str]:
         form = self.form
@@ -69,6 +73,8 @@ class _Writer:
         yield f"def {name}("
         if self.product is not None:
             yield from self._matrices(self.product)
+        for gather, table in self.tables:
+            yield f"    {table.name}: {_tensor((gather.rows, gather.columns), table.dtype)},"
         for parameter in self.parameters:
             yield f"    {parameter.name}: {_tensor(parameter.shape(form), parameter.dtype)},"
         yield "):"
@@ -137,6 +143,9 @@ class _Writer:
         for each in here:
             if each.reduce:
                 (operand,) = each.term.args
+                if each.reduce == "cumsum":
+                    yield f"T.cumsum({operand.name}, {each.name}, dim=1)"
+                    continue
                 last = ", nan_propagate=True" if each.reduce != "sum" else ""
                 yield f"T.reduce_{each.reduce}({operand.name}, {each.name}, dim=1{last})"
 
@@ -165,6 +174,9 @@ class _Writer:
         for each in values:
             place = each.name + (f"[{self._at(kind)}]" if each.is_kept else "")
             yield f"    {place} = {self._text(each.term)}"
+            if each.below:
+                said = '"an index is out of range"'
+                yield f"    T.device_assert(({place} >= 0) & ({place} < {each.below}), {said})"
         for output in stored:
             index = self._output_index(kind)
             yield f"    {output.name}[{index}] = {self._text(output.term)}"
@@ -196,7 +208,9 @@ class _Writer:
         return text_of(term, self._leaf)
 
     def _leaf(self, term: Term) -> str:
-        (what,) = term.args
+        what = term.args[0]
+        if term.op == "gather":
+            return f"{what.name}[{self._text(term.args[1])}, {self._column()}]"
         if term.op == "load":
             return f"{what.name}[{what.index(self.form, 'row', self._column())}]"
         if what.stage < 0:

@@ -29,7 +29,7 @@ class Term:
     """An expression: `op` with `args`.
 
     `op` is an operator, "call" (a name of T and its arguments), "cast", "number", "load" (an
-    input) or "value" (a definition). `stage` counts the reductions over rows that come before it.
+    input), "gather" (an input, and the row of it) or "value" (a definition). `stage` counts the reductions over rows that come before it.
     """
 
     op: str
@@ -183,7 +183,7 @@ def _text(term: Term, leaf: Write) -> tuple[str, int]:
     op, args = term.op, term.args
     if op == "value" and args[0].is_inline:
         return _text(args[0].term, leaf)
-    if op in ("load", "value"):
+    if op in ("load", "gather", "value"):
         return leaf(term), _ATOM
     if op == "number":
         return _number_text(args[0], term.dtype)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tileworkbench.pytorch import aten
 from tileworkbench.pytorch.body import Body, Form, Output, Parameter, Product
+from tileworkbench.pytorch.gathers import Gather, gather_of
 from tileworkbench.pytorch.nodes import (
     Node,
     assigned_names,
@@ -21,7 +22,7 @@ from tileworkbench.pytorch.nodes import (
     value_of,
 )
 from tileworkbench.pytorch.program import write
-from tileworkbench.pytorch.terms import NoRuleError, Term, number
+from tileworkbench.pytorch.terms import NoRuleError, Term, number, select
 from tileworkbench.pytorch.written import Argument, Result, Written, base_name, free_name
 
 if TYPE_CHECKING:
@@ -39,13 +40,15 @@ def written(
     an operation.
     """
     body = Body(plan.form)
-    product, matrices = _product(group, body, names)
+    product, whole = _product(group, body, names)
+    tables = _tables(group, body, names)
+    whole = (*whole, *(Argument(gather.table, (gather.rows, gather.columns)) for gather in tables))
     inputs = {
         node: Parameter(body.name(names.get(node, node.name)), value_of(node).dtype, *pattern)
         for node, pattern in plan.patterns.items()
     }
     called = assigned_names(group.members)
-    values = _Values(group, body, inputs, called)
+    values = _Values(group, body, inputs, called, tables)
     for node in group.members:
         values.add(node)
     outputs = [
@@ -62,14 +65,14 @@ def written(
             raise NoRuleError("a constant")
     name = _kernel_name(group, taken)
     text = write(
-        name, _comments(group, plan.form), plan.form, list(inputs.values()), body, outputs, product
+        name, _comments(group, plan.form), plan.form, list(inputs.values()), body, outputs, product, list(tables.items())
     )
     loaded = [Argument(node, each.shape(plan.form)) for node, each in inputs.items()]
     results = tuple(
         Result(node, output.shape(plan.form))
         for node, output in zip(group.outputs(), outputs, strict=True)
     )
-    return Written(name, text, (*matrices, *loaded), results)
+    return Written(name, text, (*whole, *loaded), results)
 
 
 def _product(
@@ -94,6 +97,17 @@ def _product(
     return Product(called[0], called[1], dtype, (flipped[0], flipped[1]), depth), tuple(arguments)
 
 
+def _tables(group: Group, body: Body, names: Mapping[Node, str]) -> dict[Gather, Parameter]:
+    """The tables that a group's gathers read, as parameters."""
+    found = {}
+    for node in group.members:
+        gather = gather_of(node)
+        if gather is not None:
+            name = body.name(base_name(gather.table, names))
+            found[gather] = Parameter(name, value_of(gather.table).dtype, (), True)
+    return found
+
+
 def _is_transposed(tensor: Any) -> bool:
     rows, columns = tensor.stride()
     return bool(rows == 1 and columns != 1)
@@ -108,7 +122,9 @@ class _Values:
         body: Body,
         inputs: Mapping[Node, Parameter],
         called: Mapping[Node, str],
+        tables: Mapping[Gather, Parameter],
     ) -> None:
+        self.tables = tables
         self.group, self.body, self.inputs, self.called = group, body, inputs, called
         self.of: dict[Node, Any] = {}
 
@@ -124,6 +140,8 @@ class _Values:
             self._keep(node, self._of_product(node))
         elif name == aten.CONVERSION:
             self._keep(node, self._converted(node))
+        elif name in aten.GATHERS:
+            self._keep(node, self._gathered(node))
         elif name in aten.ROWS:
             self._add_row_operation(node, aten.ROWS[name])
         else:
@@ -147,6 +165,14 @@ class _Values:
         added = aten.PRODUCTS[name_of(node)][2]
         made = self.body.product("product", _accumulator(value_of(node).dtype))
         return made if added is None else made + self._operand(node.args[added])
+
+    def _gathered(self, node: Node) -> Term:
+        gather = gather_of(node)
+        assert gather is not None
+        index: Term = self._operand(gather.indices)
+        if gather.wraps:
+            index = select(index < 0, index + gather.rows, index)
+        return self.body.gather(self.tables[gather], index, gather.rows)
 
     def _converted(self, node: Node) -> Term:
         before, after = value_of(seen_through(node.args[0])), value_of(node)
@@ -197,7 +223,7 @@ def _comments(group: Group, form: Form) -> Sequence[str]:
     rows, columns = form.tile
     if group.product is not None:
         shape = f"A block computes {rows} x {columns} of the product and what follows from it."
-    elif group.inner:
+    elif any(name_of(node) in aten.ROWS for node in group.members):
         shape = f"A block has {rows} whole row{'s' * (rows > 1)} of {columns}, kept in fast memory."
     elif not form.rows:
         shape = f"A block has {columns} elements, each read and written once."

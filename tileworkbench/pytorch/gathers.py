@@ -1,0 +1,56 @@
+"""Rows of a table that an index picks: embeddings, `table[indices]`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tileworkbench.pytorch import aten
+from tileworkbench.pytorch.dtypes import name_of as dtype_name
+from tileworkbench.pytorch.nodes import Node, name_of, shape_of, value_of
+from tileworkbench.pytorch.terms import NoRuleError
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """The rows of `table` at `indices`; where it `wraps`, -1 is the last row."""
+
+    table: Node
+    indices: Node
+    wraps: bool
+
+    @property
+    def columns(self) -> int:
+        """The elements of one row."""
+        count = 1
+        for extent in shape_of(self.table)[1:]:
+            count *= extent
+        return count
+
+    @property
+    def rows(self) -> int:
+        """The rows of the table."""
+        return shape_of(self.table)[0]
+
+
+def gather_of(node: Node) -> Gather | None:
+    """What an operation gathers, None for other operations. Raises `NoRuleError` for one that does
+    not take whole rows.
+    """
+    name = name_of(node)
+    if name not in aten.GATHERS:
+        return None
+    first, second = aten.GATHERS[name]
+    indices: Any = node.args[second]
+    if name == "aten.index.Tensor":
+        if len(indices) != 1 or indices[0] is None:
+            raise NoRuleError("indices of another dimension than the first")
+        (indices,) = indices
+    if name == "aten.index_select.default" and node.args[1] != 0:
+        raise NoRuleError("indices of another dimension than the first")
+    if dtype_name(value_of(indices).dtype) not in ("int32", "int64"):
+        raise NoRuleError("indices that are no integers")
+    made = Gather(node.args[first], indices, name == "aten.index.Tensor")
+    if made.columns == 1:
+        raise NoRuleError("rows of one element")
+    return made
