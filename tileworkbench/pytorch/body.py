@@ -11,6 +11,7 @@ from typing import Any
 from tileworkbench.pytorch.terms import Kind, NoRuleError, Term
 
 _RESERVED = {"T", "i", "j", "at", "bx", "by", "row", "column", "k", *keyword.kwlist}
+_LONGEST_SCAN = 512  # elements of a row whose running sum is worth a kernel
 _BEHIND = 1 << 20  # a stage that no loop has
 
 
@@ -77,8 +78,8 @@ Loop = tuple[int, str]
 
 @dataclass(eq=False, slots=True)
 class Definition:
-    """A named value. `reduce` is "sum", "max" or "min" where it is that of `term` over each row, and
-    "cumsum" where it is the sum up to each element.
+    """A named value. `reduce` is "sum", "max" or "min" where it is that of `term` over each row,
+    and "cumsum" where it is the sum up to each element.
     """
 
     name: str
@@ -182,6 +183,8 @@ class Body(Names):
     def running_sum(self, x: Term) -> Term:
         if x.kind != "full":
             raise NoRuleError("a running sum of what is the same along a row")
+        if self.columns > _LONGEST_SCAN:
+            raise NoRuleError(f"a running sum of {self.columns} elements is as fast in torch")
         operand = x if x.op == "value" and x.args[0].stage >= 0 else self._own(x)
         made = Definition(self.name("running"), operand, "full", operand.stage, "cumsum")
         self.definitions.append(made)

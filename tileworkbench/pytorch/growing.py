@@ -96,7 +96,11 @@ def joined(group: AnyGroup, node: Node) -> AnyGroup:
     if isinstance(group, Attention):
         return group.joined(node)
     name = name_of(node)
-    if name in aten.PRODUCTS or name in aten.GATHERS or not (is_part(node) or name in aten.VIEWS or weight_of(node)):
+    if (
+        name in aten.PRODUCTS
+        or name in aten.GATHERS
+        or not (is_part(node) or name in aten.VIEWS or weight_of(node))
+    ):
         raise NoRuleError("no rule for it")
     _check_dtypes(node)
     inner = group.inner

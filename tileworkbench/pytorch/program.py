@@ -39,7 +39,10 @@ def write(
     tables: Sequence[tuple[Gather, Parameter]] = (),
 ) -> str:
     """The text of the kernel. Raises `NoRuleError` for a number that T does not write."""
-    return "\n".join(_Writer(form, body, parameters, outputs, product, tables).lines(name, comments)) + "\n"
+    return (
+        "\n".join(_Writer(form, body, parameters, outputs, product, tables).lines(name, comments))
+        + "\n"
+    )
 
 
 class _Writer:
@@ -63,7 +66,9 @@ class _Writer:
         for each in self.definitions:
             # What is short, or for nothing but to be stored, needs no name.
             once = each.uses == 1 and not each.is_kept
-            each.is_inline = once and not each.below and (each in stored or len(self._text(each.term)) <= _SHORT)
+            each.is_inline = (
+                once and not each.below and (each in stored or len(self._text(each.term)) <= _SHORT)
+            )
 
     def lines(self, name: str, comments: Sequence[str]) -> Iterator[str]:
         form = self.form

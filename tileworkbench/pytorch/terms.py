@@ -29,7 +29,8 @@ class Term:
     """An expression: `op` with `args`.
 
     `op` is an operator, "call" (a name of T and its arguments), "cast", "number", "load" (an
-    input), "gather" (an input, and the row of it) or "value" (a definition). `stage` counts the reductions over rows that come before it.
+    input), "gather" (an input, and the row of it) or "value" (a definition). `stage` counts
+    the reductions over rows that come before it.
     """
 
     op: str

@@ -65,7 +65,14 @@ def written(
             raise NoRuleError("a constant")
     name = _kernel_name(group, taken)
     text = write(
-        name, _comments(group, plan.form), plan.form, list(inputs.values()), body, outputs, product, list(tables.items())
+        name,
+        _comments(group, plan.form),
+        plan.form,
+        list(inputs.values()),
+        body,
+        outputs,
+        product,
+        list(tables.items()),
     )
     loaded = [Argument(node, each.shape(plan.form)) for node, each in inputs.items()]
     results = tuple(
