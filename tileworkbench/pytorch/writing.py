@@ -106,13 +106,13 @@ def _product(
 
 def _tables(group: Group, body: Body, names: Mapping[Node, str]) -> dict[Gather, Parameter]:
     """The tables that a group's gathers read, as parameters."""
-    found = {}
+    tables = {}
     for node in group.members:
         gather = gather_of(node)
         if gather is not None:
             name = body.name(base_name(gather.table, names))
-            found[gather] = Parameter(name, value_of(gather.table).dtype, (), True)
-    return found
+            tables[gather] = Parameter(name, value_of(gather.table).dtype, (), True)
+    return tables
 
 
 def _is_transposed(tensor: Any) -> bool:
