@@ -1,4 +1,4 @@
-"""Every chapter of the course, run once in a real JupyterLab; a picture of each is kept."""
+"""Every chapter of the course, run once in a real JupyterLab; pictures are kept, in each theme."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from tests.browser.audit import AUDIT, THEMES, faults, use_theme
 from tests.browser.conftest import ARTEFACTS
 from tests.browser.lab import RUN_MS, LabServer, NotebookPage
 from tests.notebooks.index import NOTEBOOKS
@@ -30,7 +31,8 @@ _CONTENT = """() => 200 + Math.ceil([...document.querySelectorAll('.jp-Notebook 
 def test_a_chapter_runs(
     path: Path, lab: LabServer, open_notebook: Callable[..., NotebookPage]
 ) -> None:
-    """The question fails, nothing else does, and no page looks outside for anything."""
+    """The question fails, nothing else does, all is readable in every theme, and no page looks
+    outside for anything."""
     content = nbformat.read(path, as_version=4)
     code = [cell for cell in content.cells if cell.cell_type == "code"]
     for cell in code:
@@ -46,7 +48,15 @@ def test_a_chapter_runs(
     notebook.page.set_viewport_size({"width": WIDTH, "height": min(tall, TALLEST)})
     notebook.cell(0).scroll_into_view_if_needed()
     notebook.page.wait_for_timeout(500)  # views draw again for the new size
-    notebook.screenshot(PICTURES / f"{path.stem}.png")
+    notebook.page.evaluate(AUDIT)
+    unreadable = {}
+    for theme in THEMES:
+        use_theme(notebook.page, theme)
+        notebook.screenshot(PICTURES / f"{path.stem}-{theme.split(maxsplit=1)[1].lower()}.png")
+        views = notebook.page.locator(".jp-OutputArea-output.jp-RenderedHTMLCommon").all()
+        unreadable[theme] = [fault for view in views for fault in faults(view, "contrast")]
+    use_theme(notebook.page, THEMES[0])
     notebook.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
+    assert unreadable == dict.fromkeys(THEMES, [])
     assert len(notebook.cell_errors()) == len(questions), notebook.cell_errors()
     assert (notebook.errors, notebook.outside) == ([], [])
