@@ -57,6 +57,6 @@ def test_a_chapter_runs(
         unreadable[theme] = [fault for view in views for fault in faults(view, "contrast")]
     use_theme(notebook.page, THEMES[0])
     notebook.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
-    assert unreadable == dict.fromkeys(THEMES, [])
+    assert unreadable == {theme: [] for theme in THEMES}
     assert len(notebook.cell_errors()) == len(questions), notebook.cell_errors()
     assert (notebook.errors, notebook.outside) == ([], [])
