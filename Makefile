@@ -90,7 +90,7 @@ $(VENV)/.lab: $(VENV)/.created pyproject.toml constraints.txt
 
 $(VENV)/.test: $(VENV)/.lab
 	@echo "Installing the test tools into $(VENV)"
-	@$(INSTALL) --editable '.[cuda,docs,lab,test]'
+	@$(INSTALL) --editable '.[cuda,docs,hip,lab,test]'
 	@touch $@
 
 clean:

@@ -1,0 +1,108 @@
+"""Copies that run ahead go through registers, where no engine copies from global to shared memory.
+
+A thread that stores what it loads waits for the load at once. So a copy that works on a later
+iteration becomes two: the load comes first in the step, and the store comes last, behind the
+products that the load goes on during. The tile needs one version less: its old values have been
+read when the store comes.
+
+Before::
+
+    for k in T.Pipelined(32, num_stages=2, order=(0, 1), stage=(0, 1)):
+        T.copy(A[0:128, k * 32:k * 32 + 32], A_shared)
+        T.gemm(A_shared, B_shared, C_local)
+
+After::
+
+    for k in T.Pipelined(32, num_stages=2, order=(0, 2, 1), stage=(0, 0, 1)):
+        A_ahead = T.alloc_fragment((128, 32), "float16")
+        T.copy(A[0:128, k * 32:k * 32 + 32], A_ahead)
+        T.copy(A_ahead, A_shared)
+        T.gemm(A_shared, B_shared, C_local)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tileworkbench.compiler.analysis.names import Names
+from tileworkbench.compiler.ir.build import const_int, int_const
+from tileworkbench.compiler.ir.expr import Buffer, Region
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
+from tileworkbench.compiler.ir.stmt import Alloc, Stmt, items, seq
+from tileworkbench.compiler.ir.tile import Copy, Pipelined
+from tileworkbench.compiler.passes.optional import optional
+from tileworkbench.compiler.schedule.pipelines import Item, declares, schedule_of
+from tileworkbench.compiler.target import Target
+
+_LEAST_BITS = 8  # smaller elements share a register's byte
+
+
+@optional("overlap: loads to registers are waited for at once")
+@dataclass(frozen=True, slots=True)
+class PrefetchRegisters:
+    """Split the copies of pipelined loops that run ahead into a load and a store."""
+
+    target: Target
+
+    def __call__(self, program: Program) -> Program:
+        if any(each.target == "shared" for each in self.target.machine.copies):
+            return program
+        names = Names(program)
+
+        def change(stmt: Stmt) -> Stmt:
+            return _split(stmt, names) if isinstance(stmt, Pipelined) and stmt.stage else stmt
+
+        return with_body(program, Rewriter(rewrite_stmt=change)(program.body))
+
+
+def _split(loop: Pipelined, names: Names) -> Pipelined:
+    schedule = schedule_of(loop, {})
+    ahead = [item for item in schedule if _is_ahead(item, schedule)]
+    if not ahead:
+        return loop
+    stmts: list[Stmt] = []
+    places: list[tuple[int, int, int]] = []  # of what is scheduled: rank, former place, stage
+    scheduled = iter(schedule)
+    for stmt in items(loop.body):
+        if declares(stmt):
+            stmts.append(stmt)
+            continue
+        item = next(scheduled)
+        if isinstance(stmt, Copy) and item in ahead:
+            tile = _registers(stmt, names)
+            here = Region(tile, tuple(int_const(0) for _ in tile.shape), tile.shape)
+            load, store = replace(stmt, dst=here), replace(stmt, src=here, coalesced_width=None)
+            stmts += [Alloc(tile, site=stmt.site), load, store]
+            places += [(0, item.order, item.stage), (1, item.order, item.stage)]
+        else:
+            stmts.append(stmt)
+            places.append((0, item.order, item.stage))
+    order = [0] * len(places)
+    for place, at in enumerate(sorted(range(len(places)), key=lambda at: places[at][:2])):
+        order[at] = place
+    return replace(
+        loop, body=seq(stmts), order=tuple(order), stage=tuple(stage for _, _, stage in places)
+    )
+
+
+def _is_ahead(item: Item, schedule: list[Item]) -> bool:
+    """Whether the statement copies from global memory to a tile that only later stages use."""
+    stmt = item.stmt
+    if not isinstance(stmt, Copy) or stmt.src.buffer.scope != "global":
+        return False
+    tile = stmt.dst.buffer
+    users = [each for each in schedule if each is not item and tile in each.effects.reads]
+    return (
+        tile.scope == "shared"
+        and stmt.src.buffer.dtype.bits >= _LEAST_BITS
+        and all(const_int(extent) is not None for extent in stmt.dst.extents)
+        and bool(users)
+        and all(user.stage > item.stage for user in users)
+    )
+
+
+def _registers(copy: Copy, names: Names) -> Buffer:
+    """A tile in registers for what the copy loads, before it is converted."""
+    name = names.fresh(f"{copy.src.buffer.name}_ahead")
+    return Buffer(name, copy.src.buffer.dtype, copy.dst.extents, "local.fragment")
