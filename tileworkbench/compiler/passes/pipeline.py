@@ -94,7 +94,7 @@ def gpu_pipeline(target: Target) -> tuple[Pass, ...]:
     from tileworkbench.compiler.passes.lower_to_threads import LowerToThreads
     from tileworkbench.compiler.passes.plan_pipelines import plan_pipelines
     from tileworkbench.compiler.passes.plan_shared_memory import PlanSharedMemory
-    from tileworkbench.compiler.passes.prefetch_registers import PrefetchRegisters
+    from tileworkbench.compiler.passes.prefetch_registers import prefetch_registers
     from tileworkbench.compiler.passes.specialize_warps import SpecializeWarps
     from tileworkbench.compiler.passes.unroll_register_loops import unroll_register_loops
 
@@ -106,7 +106,7 @@ def gpu_pipeline(target: Target) -> tuple[Pass, ...]:
         # The schedule is chosen for tile operators, so that each is laid out and lowered once.
         plan_pipelines,
         # Before layouts: loads into registers are laid out like any fragment.
-        PrefetchRegisters(target),
+        *([] if target.machine.copies else [prefetch_registers]),
         InferThreadLayouts(target),
         LowerToThreads(target),
         # Of loops that a producer runs ahead of, nothing is left to expand.

@@ -22,7 +22,7 @@ After::
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.ir.build import const_int, int_const
@@ -33,27 +33,19 @@ from tileworkbench.compiler.ir.stmt import Alloc, Stmt, items, seq
 from tileworkbench.compiler.ir.tile import Copy, Pipelined
 from tileworkbench.compiler.passes.optional import optional
 from tileworkbench.compiler.schedule.pipelines import Item, declares, schedule_of
-from tileworkbench.compiler.target import Target
 
 _LEAST_BITS = 8  # smaller elements share a register's byte
 
 
 @optional("overlap: loads to registers are waited for at once")
-@dataclass(frozen=True, slots=True)
-class PrefetchRegisters:
+def prefetch_registers(program: Program) -> Program:
     """Split the copies of pipelined loops that run ahead into a load and a store."""
+    names = Names(program)
 
-    target: Target
+    def change(stmt: Stmt) -> Stmt:
+        return _split(stmt, names) if isinstance(stmt, Pipelined) and stmt.stage else stmt
 
-    def __call__(self, program: Program) -> Program:
-        if any(each.target == "shared" for each in self.target.machine.copies):
-            return program
-        names = Names(program)
-
-        def change(stmt: Stmt) -> Stmt:
-            return _split(stmt, names) if isinstance(stmt, Pipelined) and stmt.stage else stmt
-
-        return with_body(program, Rewriter(rewrite_stmt=change)(program.body))
+    return with_body(program, Rewriter(rewrite_stmt=change)(program.body))
 
 
 def _split(loop: Pipelined, names: Names) -> Pipelined:

@@ -12,6 +12,7 @@ from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.stmt import Alloc, Kernel
+from tileworkbench.compiler.ir.tile import Pipelined
 from tileworkbench.compiler.schedule.lifetimes import ALIGNMENT, Lifetime, Timeline, place, timeline
 
 MOST_STAGES = 8  # of the pipelines that `SharedMemory.stages` tells of
@@ -134,7 +135,7 @@ def _memory(
         buffers=tuple(sorted(_with_sharers(buffers), key=lambda each: (each.offset, each.first))),
         lines=tuple(line(site) for site in timed.sites),
         loops=timed.loops,
-        stages=_stages(timed.lives, versions),
+        stages=_stages(timed.lives, versions, _spared(single, versions)),
     )
 
 
@@ -161,10 +162,17 @@ def _overlap(one: SharedBuffer, other: SharedBuffer) -> bool:
     return one.offset < other_end and other.offset < end
 
 
+def _spared(single: Program | None, versions: dict[Buffer, int]) -> int:
+    """How many versions fewer than stages there are: what is loaded ahead may be in registers."""
+    loops = [] if single is None else statements(single.body)
+    stages = [max(loop.stage) + 1 for loop in loops if isinstance(loop, Pipelined) and loop.stage]
+    return max(max(stages, default=0) - max(versions.values(), default=0), 0)
+
+
 def _stages(
-    lives: tuple[Lifetime, ...], versions: dict[Buffer, int]
+    lives: tuple[Lifetime, ...], versions: dict[Buffer, int], spared: int
 ) -> tuple[tuple[int, int], ...]:
-    """The bytes that the same buffers take with other numbers of versions."""
+    """The bytes that the same buffers take with other numbers of versions, by stages."""
     if all(count == 1 for count in versions.values()):
         return ()
     sizes = []
@@ -172,7 +180,7 @@ def _stages(
         scaled = []
         for life in lives:
             count = versions[life.buffer]
-            size = life.size if count == 1 else -(-life.size // count) * number
+            size = life.size if count == 1 else -(-life.size // count) * max(number - spared, 1)
             scaled.append(replace(life, size=-(-size // ALIGNMENT) * ALIGNMENT))
         sizes.append((number, place(scaled)[1]))
     return tuple(sizes)
