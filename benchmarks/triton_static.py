@@ -1,5 +1,6 @@
-"""Triton's cubins for rows of gpu_static.py, which runs this with the interpreter that has Triton:
-``triton_static.py FOLDER ARCH...``. No GPU is needed.
+"""Triton's cubins, and listings for AMD's GPUs, for rows of gpu_static.py and gpu_static_amd.py,
+which run this with the interpreter that has Triton: ``triton_static.py FOLDER ARCH...``. No GPU is
+needed.
 """
 
 import json
@@ -197,12 +198,17 @@ def compiled(arch, function, signature, constants, warps, stages):
         if kind.startswith("*")
     }
     kinds = signature | dict.fromkeys(constants, "constexpr")
-    capability = int(re.sub(r"\D", "", arch))
+    amd = arch.startswith("gfx")
+    target = GPUTarget("hip", arch, 64) if amd else GPUTarget("cuda", _capability(arch), 32)
     return triton.compile(
         ASTSource(function, kinds, constants, aligned),
-        target=GPUTarget("cuda", capability, 32),
-        options={"num_warps": warps, "num_stages": stages},
+        target=target,
+        options={"num_warps": warps // 2 if amd else warps, "num_stages": stages},
     )
+
+
+def _capability(arch):
+    return int(re.sub(r"\D", "", arch))
 
 
 def resources(cubin, folder):
@@ -230,6 +236,12 @@ def main():
                     kernel = compiled(arch, *what, warps, stages)
                 except Exception as error:  # a row less; the table shows that it is missing
                     print(f"Triton, {row}, {arch}: {error!r}"[:300], file=sys.stderr)
+                    continue
+                if "amdgcn" in kernel.asm:  # a listing, which says what the kernel takes
+                    name = f"{len(kernels)}.s"
+                    (folder / name).write_text(kernel.asm["amdgcn"])
+                    shared = kernel.metadata.shared
+                    kernels.append({"row": row, "arch": arch, "file": name, "shared": shared})
                     continue
                 name = f"{len(kernels)}.cubin"
                 (folder / name).write_bytes(kernel.asm["cubin"])

@@ -117,7 +117,7 @@ def compile_hip(source: str, arch: str, *, name: str = "kernel.hip") -> HipBuild
             if done.returncode:
                 raise _compile_error(source, name, done.stderr.replace(f"{folder}{os.sep}", ""))
         assembly = listing.read_text(encoding="utf-8")
-        return HipBuild(arch, assembly, linked.read_bytes(), _read_resources(assembly))
+        return HipBuild(arch, assembly, linked.read_bytes(), read_resources(assembly))
 
 
 def host_compiler() -> tuple[str, ...]:
@@ -138,7 +138,7 @@ def _compile_error(source: str, name: str, log: str) -> HipCompileError:
     return HipCompileError(f"'{name}', line {number}: {said} in '{quoted}'", log)
 
 
-def _read_resources(assembly: str) -> tuple[HipResources, ...]:
+def read_resources(assembly: str) -> tuple[HipResources, ...]:
     """The kernels of the metadata at the end of a listing."""
     _, _, metadata = assembly.rpartition("amdhsa.kernels:")
     kernels = []

@@ -1,0 +1,166 @@
+"""What kernels cost on AMD's GPUs by their machine code: registers, spills, occupancy, and the
+instructions of the main loop by what executes them. No GPU is needed, and no time is measured.
+
+The rows are those of `gpu_static.py`. Triton's kernels with the same tiles, threads and stages
+stand beside ours where an interpreter has it (``TILEWORKBENCH_TRITON_PYTHON``). Ours are compiled
+by the clang of ziglang, Triton's by its own LLVM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from common import FOLDER, environment, markdown_table, run_child, write_results
+from gpu_static import ROWS
+
+import tileworkbench as tw
+from tileworkbench.compiler.device.amd.clang import HipResources, read_resources
+from tileworkbench.compiler.diagnostics import CompileError
+from tileworkbench.compiler.machine.tables import machine_of
+
+ARCHS = ("gfx942", "gfx950")
+PEER = ("TILEWORKBENCH_TRITON_PYTHON", "triton_static.py")
+KINDS = {
+    "MFMA": r"v_s?mfma\w*",
+    "LDS": r"ds_(?!bpermute|permute|swizzle)\w+",
+    "global": r"(global|buffer|flat)_\w+",
+    "spill": r"scratch_\w+",
+    "barrier": r"s_barrier",
+    "wait": r"s_waitcnt\w*|s_nop|s_sleep",
+    "exchange": r"ds_(bpermute|permute|swizzle)\w*|v_readlane\w*|v_permlane\w*|v_\w+_dpp",
+    "special": r"v_(exp|log|rcp|rsq|sqrt|sin|cos)_\w+",
+    "vector": r"v_\w+",
+    "scalar": r"s_\w+",
+}
+_INSTRUCTION = re.compile(r"^\s+([a-z]\w+)\b(?:\s+(\.LBB\w+))?")
+_LABEL = re.compile(r"^(\.LBB\w+):")
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """The main loop of one kernel, and what the compiler gave it."""
+
+    instructions: tuple[str, ...]
+    resources: HipResources
+
+    @property
+    def kinds(self) -> Counter[str]:
+        return Counter(map(_kind, self.instructions))
+
+    def cells(self, arch: str, threads: int) -> list[str]:
+        total, mfma = len(self.instructions), self.kinds["MFMA"]
+        ratio = f"{(total - mfma) / mfma:.2f}" if mfma else ""
+        found = self.resources
+        spilled = str(found.spill_store_bytes or "")
+        numbers = [str(found.registers), str(found.scalar_registers), spilled]
+        taken = [str(found.shared_bytes), str(_waves(found, arch, threads))]
+        kinds = (str(self.kinds[kind] or "") for kind in KINDS)
+        return [str(total), ratio, *kinds, *numbers, *taken]
+
+
+def _kind(instruction: str) -> str:
+    return next((kind for kind, name in KINDS.items() if re.fullmatch(name, instruction)), "scalar")
+
+
+def _waves(found: HipResources, arch: str, threads: int) -> int:
+    """The waves of a multiprocessor that registers and LDS leave room for."""
+    machine = machine_of(arch)
+    waves = -(-threads // machine.lanes)
+    by_registers = machine.registers // machine.warp_registers(found.registers) // waves
+    by_shared = machine.shared.bytes_ // max(machine.shared.taken(found.shared_bytes), 1)
+    return min(by_registers, by_shared, machine.warps // waves) * waves
+
+
+def main_loop(assembly: str) -> tuple[str, ...]:
+    """The loop with most MFMA, of those the shortest; all of a kernel without a loop that has any,
+    but the longest loop if there is one.
+    """
+    labels: dict[str, int] = {}
+    names: list[str] = []
+    ends: dict[int, int] = {}
+    for line in assembly.partition("\t.section\t.rodata")[0].splitlines():
+        if label := _LABEL.match(line):
+            labels[label[1]] = len(names)
+        elif found := _INSTRUCTION.match(line):
+            names.append(found[1])
+            if "branch" in found[1] and found[2] in labels:
+                ends[labels[found[2]]] = len(names)
+    loops = [tuple(names[start:end]) for start, end in ends.items()]
+    if not loops:
+        return tuple(names)
+    products = [sum(_kind(name) == "MFMA" for name in loop) for loop in loops]
+    if not any(products):
+        return max(loops, key=len)
+    most = max(products)
+    return min((p for p, n in zip(loops, products, strict=True) if n == most), key=len)
+
+
+def counted(assembly: str) -> Count:
+    """The kernel of a listing that takes most registers."""
+    kernel = max(read_resources(assembly), key=lambda each: each.registers)
+    return Count(main_loop(assembly), kernel)
+
+
+def theirs(folder: Path) -> tuple[dict[tuple[str, str], Count], str]:
+    """What Triton compiled, by row and architecture, and its version."""
+    variable, script = PEER
+    interpreter = os.environ.get(variable)
+    if interpreter is None:
+        return {}, f"not installed ({variable} names no interpreter that has it)"
+    made = run_child(FOLDER / script, [str(folder), *ARCHS], interpreter=interpreter)
+    entries = made["kernels"]
+    found = {}
+    for entry in entries:
+        count = counted((folder / entry["file"]).read_text())
+        taken = replace(count.resources, shared_bytes=entry["shared"])  # which a launch gives
+        found[entry["row"], entry["arch"]] = replace(count, resources=taken)
+    return found, made["version"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", default="", help="only rows whose name has this text")
+    options = parser.parse_args()
+    rows = {name: row for name, row in ROWS.items() if options.rows in name}
+    results: dict[tuple[str, str, str], Count] = {}
+    threads: dict[str, int] = {}
+    for name, row in rows.items():
+        for arch in ARCHS:
+            try:
+                kernel = tw.compile(row.make(), target=f"hip:{arch}")
+            except CompileError as error:  # a row less, which the reader is told
+                print(f"{name}, {arch}: {error.message}")
+                continue
+            threads[name] = kernel.compiled.module.launches[0].threads
+            results[name, arch, "ours"] = counted(kernel.asm)
+    with tempfile.TemporaryDirectory() as place:
+        found, version = theirs(Path(place))
+    results |= {(*key, "Triton"): each for key, each in found.items() if key[0] in threads}
+    columns = ["kernel", "who", "instructions", "others per MFMA", *KINDS, "vector registers"]
+    columns += ["scalar registers", "spilled bytes", "LDS bytes", "waves"]
+    tables = []
+    for arch in ARCHS:
+        cells = [
+            [name, who, *results[name, arch, who].cells(arch, threads[name])]
+            for name in rows
+            for who in ("ours", "Triton")
+            if (name, arch, who) in results
+        ]
+        tables.append(f"## {arch}\n\n{markdown_table(columns, cells)}")
+    text = "\n\n".join(tables)
+    print(text)
+    if not options.rows:
+        data = {" | ".join(key): dict(each.kinds) for key, each in results.items()}
+        facts = environment(("tileworkbench", "ziglang"))
+        facts["versions"] |= {"Triton": version}
+        print(f"\nwritten to {write_results('gpu_static_amd', facts, data, text)}")
+
+
+if __name__ == "__main__":
+    main()
