@@ -48,8 +48,8 @@ def test_sentences_have_this_kernels_numbers(view: KernelView) -> None:
 
 
 def test_stages_that_do_not_fit_are_named() -> None:
-    view = product(4, "sim:sm_75").view()
-    assert "num_stages = 5 would need 80.0 KiB, more than the 64.0 KiB that a block may have." in (
+    view = product(5, "sim:sm_75").view()
+    assert "num_stages = 6 would need 80.0 KiB, more than the 64.0 KiB that a block may have." in (
         sentences(view)
     )
 

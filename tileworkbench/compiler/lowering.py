@@ -16,6 +16,7 @@ from tileworkbench.compiler.diagnostics import (
 )
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.verify import verify
+from tileworkbench.compiler.machine.machine import TENSOR_MEMORY
 from tileworkbench.compiler.passes.optional import in_place_of, lost_without
 from tileworkbench.compiler.passes.pipeline import Pass, pass_name, pipeline
 from tileworkbench.compiler.record import Snapshot, Stop
@@ -135,8 +136,11 @@ def check_uses(program: Program, target: Target) -> None:
         return
     for construct, site in program.uses:
         if construct in target.machine.without:
+            why = "is not there"
+            if construct in TENSOR_MEMORY:
+                why = "needs tensor memory, and there is no code for it"
             raise UnsupportedError(
-                f"{construct} needs tensor memory, and there is no code for it on '{target.arch}'",
+                f"{construct} {why} on '{target.arch}'",
                 program.span(site),
                 hint=target.machine.without[construct],
             )

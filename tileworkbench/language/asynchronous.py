@@ -140,9 +140,11 @@ def wgmma_gemm(
     >>> T.wgmma_gemm(a, b, acc)
     >>> T.wait_wgmma(0)
     """
+    builder = in_kernel("T.wgmma_gemm")
+    builder.uses.append(("T.wgmma_gemm", builder.site))
     with started(Engine.WGMMA):
         gemm(A, B, C, transpose_A, transpose_B, policy, clear_accum)
-    in_kernel("T.wgmma_gemm").emit(CommitGroup(Engine.WGMMA))
+    builder.emit(CommitGroup(Engine.WGMMA))
 
 
 def tcgen05_gemm(

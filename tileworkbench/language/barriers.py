@@ -158,6 +158,7 @@ def alloc_barrier(arrive_count: int | list[int]) -> TensorValue:
     >>> T.mbarrier_wait_parity(full, 0)
     """
     builder = in_kernel("T.alloc_barrier")
+    builder.uses.append(("T.alloc_barrier", builder.site))
     counts = list(arrive_count) if isinstance(arrive_count, list | tuple) else [arrive_count]
     numbers = [_constant("T.alloc_barrier", "arrival count", count, 0) for count in counts]
     if not numbers or min(numbers) <= 0:
@@ -309,6 +310,7 @@ def tma_copy(
     >>> T.mbarrier_wait_parity(full, 0)
     """
     builder = at_thread_level("T.tma_copy")
+    builder.uses.append(("T.tma_copy", builder.site))
     origin = to_operand(src, "T.tma_copy", "source")
     place = to_operand(dst, "T.tma_copy", "destination")
     source, target = origin.buffer.scope, place.buffer.scope

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,14 @@ from tileworkbench.compiler.ir.types import DType
 from tileworkbench.language.memory import pointer_to
 
 _PASSED = ("bool", "float32", "tfloat32", "float64", "handle")
+
+CUDA_SOURCE = "CUDA C++ in T.import_source"
+# What only NVIDIA's compilers and headers have; other words of CUDA are HIP's too.
+_CUDA = re.compile(
+    r"#include\s*[<\"](cuda|cooperative_groups|mma\.h|cub/|cute/|cutlass/)|\basm\b"
+    r"|__(shfl|ballot|any|all|match|reduce|syncwarp)\w*_sync\b|__syncwarp\b|\b__(nv|half2float)"
+    r"|\bnvcuda\b|\bwmma\b|\b__ldg\b|\b__cvta_"
+)
 
 
 def import_source(source: str | None = None) -> None:
@@ -39,6 +48,8 @@ def import_source(source: str | None = None) -> None:
         raise TileTypeError(f"T.import_source takes text, not {describe(source)}")
     if source not in builder.sources:
         builder.sources.append(source)
+        if _CUDA.search(source):
+            builder.uses.append((CUDA_SOURCE, builder.site))
 
 
 def call_extern(dtype: Any, name: str, *operands: Any) -> Any:

@@ -166,6 +166,8 @@ def gemm(
         _check_matrix(region, name)
     _check_product(a, b, c, bool(transpose_A), bool(transpose_B))
     _check_types(a, b, c)
+    kinds = dict.fromkeys(str(region.buffer.dtype) for region in (a, b))
+    builder.uses += [(f"T.gemm of '{kind}'", builder.site) for kind in kinds if "float8" in kind]
     if mbar is not None:
         barrier_address("T.gemm", mbar)
     if k_pack not in (1, 2):

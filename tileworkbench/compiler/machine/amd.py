@@ -42,7 +42,13 @@ _WITHOUT = {
     "T.tcgen05_gemm": "use T.gemm, which multiplies with MFMA",
     "T.tcgen05_gemm_blockscaled": "use T.gemm_blockscaled, which multiplies with MFMA",
     "T.alloc_tmem": "use T.alloc_fragment for what is summed up, T.alloc_shared for operands",
+    "T.wgmma_gemm": "use T.gemm, which multiplies with MFMA",
+    "T.tma_copy": "use T.copy, whose threads load into registers and store to LDS",
+    "T.alloc_barrier": "use T.sync_threads, for which the machine has s_barrier",
+    "CUDA C++ in T.import_source": "use what HIP has too, or clang's __builtin_amdgcn functions",
 }
+_OCP, _FNUZ = ("float8_e4m3fn", "float8_e5m2"), ("float8_e4m3fnuz", "float8_e5m2fnuz")
+_FLOAT8 = {"gfx90a": (), "gfx942": _FNUZ, "gfx950": _OCP}  # what MFMA multiplies
 
 
 def _machine(name: str) -> Machine:
@@ -55,8 +61,17 @@ def _machine(name: str) -> Machine:
         registers=4 * 512 * _LANES,
         register_granule=8 * _LANES,
         matrices=tuple(_mfma(name)),
-        without=_WITHOUT,
+        without=_WITHOUT | dict(_products_without(name)),
     )
+
+
+def _products_without(name: str) -> Iterator[tuple[str, str]]:
+    """The kinds of float8 that MFMA lacks, with what there is instead."""
+    for kinds, like in ((_OCP, _FNUZ), (_FNUZ, _OCP)):
+        for kind, other in zip(kinds, like, strict=True):
+            if kind not in _FLOAT8[name]:
+                own = f"use '{other}', which MFMA multiplies here, or " if _FLOAT8[name] else ""
+                yield f"T.gemm of '{kind}'", f"{own}convert the operands to 'float16' first"
 
 
 def _mfma(name: str) -> Iterator[MatrixInstruction]:
@@ -109,8 +124,8 @@ def _rows() -> Iterator[Row]:
         for shape in shapes:
             yield archs, "int8", "int8", shape, "int32"
     for archs, kinds in (
-        (("gfx942",), ("float8_e4m3fnuz", "float8_e5m2fnuz")),
-        (("gfx950",), ("float8_e4m3fn", "float8_e5m2")),
+        (("gfx942",), _FLOAT8["gfx942"]),
+        (("gfx950",), _FLOAT8["gfx950"]),
     ):
         for a in kinds:
             for b in kinds:

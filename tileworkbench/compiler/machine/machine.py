@@ -11,6 +11,9 @@ from tileworkbench.compiler.machine.instructions import (
     MatrixMove,
 )
 
+TENSOR_MEMORY = frozenset({"T.tcgen05_gemm", "T.tcgen05_gemm_blockscaled", "T.alloc_tmem"})
+"""What kernels name that needs tensor memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class SharedMemory:
@@ -65,7 +68,7 @@ class Machine:
     `pairs` are the 16-bit floats to which one instruction rounds two float32. `memory_barriers`:
     threads can wait for a barrier in shared memory. `dot_product`: a thread multiplies and adds
     four signed bytes at once. `cluster_blocks` can share their memory, 0 for none. `without` names
-    what kernels cannot use for want of tensor memory, with the way around it.
+    what kernels cannot use, as messages call it, with the way around it.
     """
 
     name: str

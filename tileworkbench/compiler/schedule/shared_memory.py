@@ -10,7 +10,7 @@ from typing import Any
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.rewrite import buffers_of, statements
 from tileworkbench.compiler.ir.stmt import Alloc, Kernel
 from tileworkbench.compiler.ir.tile import Pipelined
 from tileworkbench.compiler.schedule.lifetimes import ALIGNMENT, Lifetime, Timeline, place, timeline
@@ -164,8 +164,15 @@ def _overlap(one: SharedBuffer, other: SharedBuffer) -> bool:
 
 def _spared(single: Program | None, versions: dict[Buffer, int]) -> int:
     """How many versions fewer than stages there are: what is loaded ahead may be in registers."""
+    names = {buffer.name for buffer, count in versions.items() if count > 1}
     loops = [] if single is None else statements(single.body)
-    stages = [max(loop.stage) + 1 for loop in loops if isinstance(loop, Pipelined) and loop.stage]
+    stages = [
+        max(loop.stage) + 1
+        for loop in loops
+        if isinstance(loop, Pipelined)
+        and loop.stage
+        and any(buffer.name in names for buffer in buffers_of(loop.body))
+    ]
     return max(max(stages, default=0) - max(versions.values(), default=0), 0)
 
 
