@@ -97,7 +97,7 @@ def refused(kernel, target="hip:gfx942"):
     with pytest.raises(UnsupportedError) as caught:
         tw.compile(kernel, target=target)
     error = caught.value
-    line = Path(__file__).read_text().splitlines()[error.span.line - 1].strip()
+    line = Path(error.span.file).read_text().splitlines()[error.span.line - 1].strip()
     return line, f"UnsupportedError: {error.message}\nhint: {error.hint}"
 
 

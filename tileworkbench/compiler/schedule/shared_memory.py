@@ -57,6 +57,7 @@ class SharedMemory:
         lines: the line of the user's text of each step, 0 where it is not known.
         loops: first and last step of each loop.
         stages: (number of stages, bytes) for pipelines of other depths; empty without versions.
+        num_stages: of these the kernel's own, 1 without versions.
     """
 
     launch: int
@@ -67,6 +68,7 @@ class SharedMemory:
     lines: tuple[int, ...]
     loops: tuple[tuple[int, int], ...]
     stages: tuple[tuple[int, int], ...] = ()
+    num_stages: int = 1
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""
@@ -104,10 +106,10 @@ def _memory(
                 offsets[stmt.buffer] = stmt.offset
     before = {} if single is None else _ranks(single)
     versions = {life.buffer: _versions(life.buffer, before) for life in timed.lives}
+    spared = _spared(single, versions)
 
     def line(site: int) -> int:
-        span = program.span(site)
-        return span.line if span is not None else 0
+        return 0 if (span := program.span(site)) is None else span.line
 
     def touching(life: Lifetime) -> set[int]:
         return set(map(line, {sites.get(life.buffer, 0), *life.sites})) - {0}
@@ -135,7 +137,8 @@ def _memory(
         buffers=tuple(sorted(_with_sharers(buffers), key=lambda each: (each.offset, each.first))),
         lines=tuple(line(site) for site in timed.sites),
         loops=timed.loops,
-        stages=_stages(timed.lives, versions, _spared(single, versions)),
+        stages=_stages(timed.lives, versions, spared),
+        num_stages=max(versions.values(), default=1) + spared,
     )
 
 

@@ -196,10 +196,9 @@ def _other_stages(view: KernelView, pipeline: Pipeline) -> list[str]:
     if shared is None or now is None or arch not in ARCHITECTURES:
         return []
     texts = []
-    own = max(buffer.versions for buffer in shared.buffers)
     most = machine_of(arch).shared.most
     for number, bytes_ in shared.stages:
-        if number not in (own - 1, own + 1) or number < 1:
+        if abs(number - shared.num_stages) != 1 or number < 1:
             continue
         text = f"num_stages = {number} would need {format_bytes(bytes_)}"
         if bytes_ > most:

@@ -88,9 +88,8 @@ def sentences(view: KernelView, shared: SharedMemory) -> list[str]:
     apart = sum(buffer.bytes_ for buffer in shared.buffers) - shared.bytes_
     if apart > 0:
         texts.append(f"Sharing bytes saves {format_bytes(apart)}.")
-    versions = max(buffer.versions for buffer in shared.buffers)
     for number, bytes_ in shared.stages:
-        if number in (versions - 1, versions + 1) and number > 0:
+        if abs(number - shared.num_stages) == 1 and number > 0:
             texts.append(f"num_stages = {number} would need {format_bytes(bytes_)}.")
     arch = view.record.target.partition(":")[2]
     if arch in ARCHITECTURES:
