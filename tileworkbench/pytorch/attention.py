@@ -15,12 +15,14 @@ from tileworkbench.pytorch.nodes import (
     line_of,
     seen_through,
     shape_of,
+    strides_of,
     value_of,
 )
 from tileworkbench.pytorch.program import indented, power_of_two, shape_text
 from tileworkbench.pytorch.shapes import Extents
+from tileworkbench.pytorch.sizes import OpenSizeError, is_open
 from tileworkbench.pytorch.terms import NoRuleError
-from tileworkbench.pytorch.written import Argument, Result, Written, base_name, free_name
+from tileworkbench.pytorch.written import Tensor, Written, base_name, finished, free_name
 
 OPERATION = "aten._scaled_dot_product_flash_attention_for_cpu.default"
 
@@ -68,15 +70,18 @@ class Attention:
 
 def started(node: Node) -> Attention:
     """The group of one attention. Raises `NoRuleError` for one that runs in torch."""
-    query, key = map(value_of, node.args[:2])
+    query, key = value_of(node.args[0]), shape_of(node.args[1])
+    _, heads, queries, width = shape_of(node.args[0])
     if dtype_name(query.dtype) not in ("float32", "float16", "bfloat16"):
         raise NoRuleError(f"attention of {dtype_name(query.dtype)}")
     if len(node.args) > 3 and node.args[3]:
         raise NoRuleError("attention that drops weights at random")
-    width = query.shape[-1]
+    for size in (heads, key[1], width):
+        if is_open(size):
+            raise OpenSizeError(size)
     if width > _WIDEST or width % 8:
         raise NoRuleError(f"heads of {width} elements")
-    if min(query.shape[2], key.shape[2]) < _FEWEST:
+    if min(queries, key[2]) < _FEWEST:
         raise NoRuleError("attention of few queries or keys is as fast in torch")
     if node.kwargs.get("scale") is not None and not node.kwargs["scale"] > 0:
         raise NoRuleError("a scale of attention that is not positive")
@@ -95,7 +100,8 @@ def written(group: Attention, names: Mapping[Node, str], taken: Collection[str] 
     writer = _Writer(group, names)
     name = free_name("attention", taken)
     text = "\n".join(writer.lines(name)) + "\n"
-    return Written(name, text, tuple(writer.arguments), tuple(writer.results))
+    wanted = {writer.keys: "keys", writer.queries: "queries", writer.batch: "batch"}
+    return finished(name, text, writer.arguments, writer.results, wanted, writer.names)
 
 
 class _Writer:
@@ -114,8 +120,8 @@ class _Writer:
         self.scale = self.width**-0.5 if scale is None else float(scale)
         self.block_m = min(_BLOCK, power_of_two(self.queries))
         self.block_n = min(_BLOCK, power_of_two(self.keys))
-        self.arguments: list[Argument] = []
-        self.results: list[Result] = []
+        self.arguments: list[Tensor] = []
+        self.results: list[Tensor] = []
         matrices = zip(node.args[:3], ("query", "key", "value"), strict=True)
         self.q, self.k, self.v = (self._matrix(each, plain) for each, plain in matrices)
         mask = node.kwargs.get("attn_mask")
@@ -128,15 +134,15 @@ class _Writer:
     def _matrix(self, node: Node, plain: str) -> str:
         name = self.names.name(base_name(node, self.called, plain))
         self.names.name(f"{name}_shared")
-        stride = value_of(node).stride()
+        stride = strides_of(node)
         order = _HEADS_INSIDE if stride[1] < stride[2] else ()
         shape = shape_of(node)
-        self.arguments.append(Argument(node, _ordered(shape, order), order))
+        self.arguments.append(Tensor(node, _ordered(shape, order), order))
         return name
 
     def _mask(self, node: Node) -> str:
         name = self.names.name(base_name(node, self.called, "mask"))
-        self.arguments.append(Argument(node, shape_of(node)))
+        self.arguments.append(Tensor(node, shape_of(node)))
         return name
 
     def _result(self, place: int, name: str) -> str:
@@ -145,7 +151,7 @@ class _Writer:
             return ""
         (node,) = nodes
         order = _order_of(node)
-        self.results.append(Result(node, _ordered(shape_of(node), order), order))
+        self.results.append(Tensor(node, _ordered(shape_of(node), order), order))
         return self.names.name(name)
 
     def _rows(self, place: int, first: str, count: int, head: str) -> str:
@@ -264,7 +270,7 @@ class _Writer:
             yield loop
             yield f"    scores[i, j] = scores[i, j] * {self.scale!r} + {self._mask_element()}"
         if self.is_causal:
-            seen = f"k * {n} + j <= T.min({self.keys - 1}, bx * {m} + i)"
+            seen = f"k * {n} + j < T.min({self.keys}, bx * {m} + i + 1)"
             common = f"T.min({self.keys}, bx * {m} + 1)"
         elif self.keys % n:
             seen = f"k * {n} + j < {self.keys}"
@@ -305,7 +311,7 @@ class _Writer:
 
 def _order_of(node: Node) -> tuple[int, ...]:
     """The order of dimensions in which a result, of which torch promises the strides, is dense."""
-    shape, stride = shape_of(node), value_of(node).stride()
+    shape, stride = shape_of(node), strides_of(node)
     for order in ((), _HEADS_INSIDE[: len(shape)]):
         places, size = order or tuple(range(len(shape))), 1
         for at in reversed(places):

@@ -24,9 +24,20 @@ from tileworkbench.pytorch.growing import (
     in_order,
     text_of,
 )
-from tileworkbench.pytorch.nodes import Node, constant_of, is_part, label_of, line_of, name_of
+from tileworkbench.pytorch.nodes import (
+    Node,
+    constant_of,
+    is_number,
+    is_part,
+    label_of,
+    line_of,
+    name_of,
+    stand_in,
+)
 from tileworkbench.pytorch.references import reference_of
 from tileworkbench.pytorch.report import Operation, Part, Report
+from tileworkbench.pytorch.shapes import Extents
+from tileworkbench.pytorch.sizes import Formula, OpenSizes, formula
 from tileworkbench.pytorch.written import Written
 from tileworkbench.workbench.kernel import Kernel
 
@@ -37,15 +48,27 @@ class Call:
     def __init__(self, kernel: Kernel, what: Written) -> None:
         self.kernel = kernel
         self.__name__ = what.name
-        self._what = what
+        self._arguments, self._results, self._known = what.arguments, what.results, what.known
+        self._taken = [self._formulas(each.shape) for each in what.arguments]
+        self._given = [self._formulas(each.ordered) for each in what.results]
 
     def __call__(self, *tensors: Any) -> Any:
-        what = self._what
-        args = [form.taken(each) for form, each in zip(what.arguments, tensors, strict=True)]
+        known = {size: tensors[place].shape[at] for size, (place, at) in self._known.items()}
+        args = [
+            form.to_kernel(each, [size.value(known) for size in shape])
+            for form, each, shape in zip(self._arguments, tensors, self._taken, strict=True)
+        ]
         made = self.kernel(*args)
-        if len(what.results) == 1:
-            return what.results[0].given(made)
-        return [form.given(each) for form, each in zip(what.results, made, strict=True)]
+        results = [
+            form.to_torch(each, [size.value(known) for size in shape])
+            for form, each, shape in zip(
+                self._results, made if len(self._results) > 1 else [made], self._given, strict=True
+            )
+        ]
+        return results if len(results) > 1 else results[0]
+
+    def _formulas(self, shape: Extents) -> list[Formula]:
+        return [formula(size, self._known) for size in shape]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +93,14 @@ def compile_graph(
     import torch.fx
 
     nodes = list(module.graph.nodes)
-    groups, reasons = find_groups(nodes, settings.least_work, settings.least_elements)
+    sizes, groups, reasons = _cut(nodes, settings, may_settle=not in_backward)
     called = _names(nodes, names)
     graph = torch.fx.Graph()
     made: dict[Node, Any] = {}
     kernels: dict[Node, str] = {}
     for each in in_order(nodes, groups):
         if isinstance(each, Group | Attention):
-            name = _add_kernel(graph, made, each, called, report, settings)
+            name = _add_kernel(graph, made, each, called, report, settings, sizes)
             kernels.update(dict.fromkeys(each.members, name))
         else:
             made[each] = graph.node_copy(each, lambda node: made[node])
@@ -95,6 +118,26 @@ def compile_graph(
     return compiled.forward
 
 
+def _cut(
+    nodes: Sequence[Node], settings: Settings, may_settle: bool
+) -> tuple[OpenSizes, list[AnyGroup], dict[Node, str]]:
+    """(open sizes, groups, why other operations run in torch). An open size that a kernel would
+    have to know is settled, where that still makes torch compile again for others.
+    """
+    while True:
+        sizes = OpenSizes()
+        for node in nodes:
+            stand_in(node, sizes)
+        wanted: set[int] = set()
+        groups, reasons = find_groups(
+            nodes, sizes, wanted, settings.least_work, settings.least_elements
+        )
+        if not wanted or not may_settle:
+            return sizes, groups, reasons
+        for size in wanted:
+            sizes.settle(size)
+
+
 def _add_kernel(
     graph: Any,
     made: dict[Node, Any],
@@ -102,6 +145,7 @@ def _add_kernel(
     names: Mapping[Node, str],
     report: Report,
     settings: Settings,
+    sizes: OpenSizes,
 ) -> str:
     """Add the kernel of a group to the graph and to `report`; its name."""
     import operator
@@ -109,7 +153,7 @@ def _add_kernel(
     what = text_of(group, names, {part.name for part in report.parts})
     kernel = compile_kernel(_function(what), target=settings.target)
     operations = tuple(label_of(node) for node in group.members if _is_work(node))
-    reference = reference_of(group, what)
+    reference = reference_of(group, what, sizes)
     report.parts.append(Part(what.name, what.text, operations, kernel, reference))
     args = tuple(made[each.node] for each in what.arguments)
     call = graph.call_function(Call(kernel, what), args)
@@ -143,7 +187,7 @@ def _is_work(node: Node) -> bool:
     from tileworkbench.pytorch import aten
 
     free = (*aten.VIEWS, *aten.TRANSPOSITIONS, *aten.SLICES, aten.EXPANSION)
-    if node.op != "call_function" or is_part(node):
+    if node.op != "call_function" or is_part(node) or is_number(node):
         return False
     return name_of(node) not in free and constant_of(node) is None
 
@@ -179,8 +223,6 @@ def tile_backend(
     from torch._functorch.aot_autograd import make_boxed_func
 
     collected = Report() if report is None else report
-    for value in inputs:
-        _settle(value)
     names = [plain_name(str(n.target)) for n in module.graph.nodes if n.op == "placeholder"]
 
     def compile_part(graph: Any, _: Any, in_backward: bool = False) -> Any:
@@ -192,16 +234,3 @@ def tile_backend(
     backend = aot_autograd(fw_compiler=compile_part, bw_compiler=backward, decompositions={})
     compiled: Callable[..., Any] = backend(module, inputs)
     return compiled
-
-
-def _settle(value: Any) -> None:
-    """Turn sizes that torch keeps open into numbers: a kernel has fixed shapes, and torch compiles
-    again for others.
-    """
-    import torch
-
-    if isinstance(value, torch.SymInt):
-        int(value)
-    elif isinstance(value, torch.Tensor):
-        for size in (*value.shape, *value.stride()):
-            int(size)

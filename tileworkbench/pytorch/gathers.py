@@ -8,6 +8,7 @@ from typing import Any
 from tileworkbench.pytorch import aten
 from tileworkbench.pytorch.dtypes import name_of as dtype_name
 from tileworkbench.pytorch.nodes import Node, name_of, shape_of, value_of
+from tileworkbench.pytorch.sizes import OpenSizeError, is_open
 from tileworkbench.pytorch.terms import NoRuleError
 
 
@@ -51,6 +52,8 @@ def gather_of(node: Node) -> Gather | None:
     if dtype_name(value_of(indices).dtype) not in ("int32", "int64"):
         raise NoRuleError("indices that are no integers")
     made = Gather(node.args[first], indices, name == "aten.index.Tensor")
+    if is_open(made.columns):
+        raise OpenSizeError(made.columns)
     if made.columns == 1:
         raise NoRuleError("rows of one element")
     return made

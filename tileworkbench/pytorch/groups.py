@@ -116,7 +116,8 @@ def plan(group: Group) -> Plan:
         raise NoRuleError(f"rows of {columns} elements")
     if group.inner and not outer:
         raise NoRuleError("a reduction of the whole tensor")
-    tile = tile_of(size_of(outer), columns, bool(group.inner), group.product is not None)
+    rows_now, columns_now = map(group.members[0].meta["sizes"].hint, (size_of(outer), columns))
+    tile = tile_of(rows_now, columns_now, bool(group.inner), group.product is not None)
     varies = {
         node: (rows, all(pattern[split:]) and split < len(fine))
         for (node, pattern), rows in zip(patterns.items(), merged, strict=True)

@@ -19,6 +19,7 @@ from tileworkbench.pytorch.gathers import gather_of
 from tileworkbench.pytorch.groups import Group, domain_of, place, plan, size_of, weight_of
 from tileworkbench.pytorch.nodes import (
     Node,
+    inputs_of,
     is_part,
     is_tuple,
     name_of,
@@ -27,6 +28,7 @@ from tileworkbench.pytorch.nodes import (
     value_of,
 )
 from tileworkbench.pytorch.shapes import Extents
+from tileworkbench.pytorch.sizes import OpenSizeError, OpenSizes, is_open
 from tileworkbench.pytorch.terms import NoRuleError
 from tileworkbench.pytorch.writing import written
 from tileworkbench.pytorch.written import Written
@@ -69,13 +71,18 @@ def started(node: Node) -> AnyGroup:
 def _check_product(node: Node) -> None:
     first, second, _ = aten.PRODUCTS[name_of(node)]
     a, b = value_of(node.args[first]), value_of(node.args[second])
+    extents = (*shape_of(node.args[first]), *shape_of(node.args[second]))
     if node.kwargs:
         raise NoRuleError("a scaled product")
     if a.dtype != b.dtype or dtype_name(a.dtype) != "float32":
         # 16-bit products are instructions of their own on some processors, which torch uses.
         raise NoRuleError(f"a product of {dtype_name(a.dtype)} is as fast in torch")
-    if min(*a.shape, *b.shape) < _SMALL:
+    if min(extents) < _SMALL:
         raise NoRuleError("a product with few rows or columns is as fast in torch")
+
+    for size in (*shape_of(node)[1:], *shape_of(node.args[second])):
+        if is_open(size):
+            raise OpenSizeError(size)
 
 
 _SMALL = 16  # rows, columns or depth of a product that is not worth a kernel
@@ -164,6 +171,8 @@ def _reduced(node: Node) -> int:
     if not places or places != list(range(len(shape) - len(places), len(shape))):
         raise NoRuleError("not along the last dimensions")
     count = size_of([shape[at] for at in places])
+    if is_open(count):
+        raise OpenSizeError(count)
     if count == 1:
         raise NoRuleError("rows of one element")
     return count
@@ -188,8 +197,6 @@ def _check_tensors(node: Node) -> Sequence[Any]:
                 continue
             if not isinstance(each, torch.Tensor) or each.layout != torch.strided:
                 raise NoRuleError("what is no dense tensor")
-            if not all(isinstance(extent, int) for extent in each.shape):
-                raise NoRuleError("sizes that torch keeps open")
             if not is_known(each.dtype):
                 raise NoRuleError(f"{each.dtype} is not computed here")
             if each.numel() == 0:
@@ -207,16 +214,22 @@ LEAST_ELEMENTS = 8192  # of a kernel: a launch takes as long as several operatio
 
 
 def find_groups(
-    nodes: Sequence[Node], least_work: int = LEAST_WORK, least_elements: int = LEAST_ELEMENTS
+    nodes: Sequence[Node],
+    sizes: OpenSizes,
+    wanted: set[int],
+    least_work: int = LEAST_WORK,
+    least_elements: int = LEAST_ELEMENTS,
 ) -> tuple[list[AnyGroup], dict[Node, str]]:
-    """(the groups of a graph, why each other operation runs in torch)."""
+    """(the groups of a graph, why each other operation runs in torch). Open sizes that an operation
+    would have to know for a kernel are added to `wanted`.
+    """
     groups: dict[int, AnyGroup] = {}
     home: dict[Node, int] = {}
     reasons: dict[Node, str] = {}
     for node in nodes:
         if node.op != "call_function":
             continue
-        chosen, reason = _home_of(node, groups, home)
+        chosen, reason = _home_of(node, groups, home, wanted)
         if chosen is None:
             reasons[node] = reason
             continue
@@ -228,7 +241,7 @@ def find_groups(
         group = _trimmed(group)
         if not group.outputs():
             continue
-        if size_of(group.domain) < least_elements:
+        if sizes.hint(size_of(group.domain)) < least_elements:
             reasons.update(dict.fromkeys(group.members, "on few elements, it is as fast in torch"))
         elif group.weight < least_work:
             reasons.update(dict.fromkeys(group.members, "alone, it is as fast in torch"))
@@ -240,7 +253,7 @@ def find_groups(
 
 
 def _home_of(
-    node: Node, groups: dict[int, AnyGroup], home: dict[Node, int]
+    node: Node, groups: dict[int, AnyGroup], home: dict[Node, int], wanted: set[int]
 ) -> tuple[tuple[int, AnyGroup] | None, str]:
     """(the group that an operation joins or begins with its number, "") or (None, why not)."""
     reason = ""
@@ -255,6 +268,8 @@ def _home_of(
     try:
         return (len(groups), started(node)), ""
     except NoRuleError as error:
+        if isinstance(error, OpenSizeError):
+            wanted.add(error.size)
         return None, reason if is_part(node) else str(error)
 
 
@@ -274,7 +289,8 @@ def _needs_result_of(
         if own == number:
             return True
         members: Sequence[Node] = (each,) if own is None else groups[own].members
-        waiting += [operand for member in members for operand in operands(member)]
+        read = operands if own is not None else inputs_of
+        waiting += [operand for member in members for operand in read(member)]
     return False
 
 
@@ -304,8 +320,9 @@ def in_order(nodes: Sequence[Node], groups: Sequence[AnyGroup]) -> Iterator[Node
             return
         done.add(id(each))
         members = each.members if isinstance(each, Group | Attention) else (each,)
+        read = operands if isinstance(each, Group | Attention) else inputs_of
         for member in members:
-            for operand in operands(member):
+            for operand in read(member):
                 inner = home.get(operand, operand)
                 if inner is not each:
                     yield from visit(inner)

@@ -8,6 +8,7 @@ from typing import Any
 
 from tileworkbench.pytorch import aten
 from tileworkbench.pytorch.shapes import Extents
+from tileworkbench.pytorch.sizes import OpenSizes
 
 Node = Any  # of torch.fx
 
@@ -23,12 +24,42 @@ def value_of(node: Node) -> Any:
 
 
 def shape_of(node: Node) -> Extents:
-    """The extents of a node's tensor."""
-    return tuple(value_of(node).shape)
+    """The extents of a node's tensor; an open size is its stand-in."""
+    extents: Extents = node.meta.get("extents") or tuple(value_of(node).shape)
+    return extents
+
+
+def strides_of(node: Node) -> Extents:
+    """The strides of a node's tensor; an open size is its stand-in."""
+    strides: Extents = node.meta.get("strides") or tuple(value_of(node).stride())
+    return strides
+
+
+def stand_in(node: Node, sizes: OpenSizes) -> None:
+    """Note the extents and strides of a node's tensor with stand-ins for open sizes."""
+    import torch
+
+    value = value_of(node)
+    node.meta["sizes"] = sizes
+    if isinstance(value, torch.Tensor) and value.layout == torch.strided:
+        node.meta["extents"] = tuple(map(sizes.number, value.shape))
+        node.meta["strides"] = tuple(map(sizes.number, value.stride()))
+
+
+def is_number(node: Node) -> bool:
+    """Whether a node is a size or what follows from sizes, not a tensor."""
+    import torch
+
+    return isinstance(value_of(node), torch.SymInt | torch.SymFloat | torch.SymBool)
 
 
 def operands(node: Node) -> list[Node]:
-    """The nodes that a call takes, in order."""
+    """The tensors that a call takes, in order."""
+    return [each for each in node.all_input_nodes if not is_number(each)]
+
+
+def inputs_of(node: Node) -> list[Node]:
+    """All nodes that a call takes, those of sizes too."""
     return list(node.all_input_nodes)
 
 

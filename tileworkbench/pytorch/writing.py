@@ -19,11 +19,12 @@ from tileworkbench.pytorch.nodes import (
     name_of,
     seen_through,
     shape_of,
+    strides_of,
     value_of,
 )
 from tileworkbench.pytorch.program import write
 from tileworkbench.pytorch.terms import NoRuleError, Term, number, select
-from tileworkbench.pytorch.written import Argument, Result, Written, base_name, free_name
+from tileworkbench.pytorch.written import Tensor, Written, base_name, finished, free_name
 
 if TYPE_CHECKING:
     from tileworkbench.pytorch.groups import Group, Plan
@@ -42,7 +43,7 @@ def written(
     body = Body(plan.form)
     product, whole = _product(group, body, names)
     tables = _tables(group, body, names)
-    whole = (*whole, *(Argument(gather.table, (gather.rows, gather.columns)) for gather in tables))
+    whole = (*whole, *(Tensor(gather.table, (gather.rows, gather.columns)) for gather in tables))
     inputs = {
         node: Parameter(body.name(names.get(node, node.name)), value_of(node).dtype, *pattern)
         for node, pattern in plan.patterns.items()
@@ -56,7 +57,7 @@ def written(
             body.name(_output_name(node, called)),
             value_of(node).dtype,
             values.of[node],
-            is_full=value_of(node).numel() == prod(group.domain),
+            is_full=prod(shape_of(node)) == prod(group.domain),
         )
         for node in group.outputs()
     ]
@@ -74,27 +75,28 @@ def written(
         product,
         list(tables.items()),
     )
-    loaded = [Argument(node, each.shape(plan.form)) for node, each in inputs.items()]
-    results = tuple(
-        Result(node, output.shape(plan.form))
+    loaded = [Tensor(node, each.shape(plan.form)) for node, each in inputs.items()]
+    results = [
+        Tensor(node, output.shape(plan.form))
         for node, output in zip(group.outputs(), outputs, strict=True)
-    )
-    return Written(name, text, (*whole, *loaded), results)
+    ]
+    wanted = {plan.form.row_count: "rows", plan.form.columns: "columns"}
+    return finished(name, text, (*whole, *loaded), results, wanted, body)
 
 
 def _product(
     group: Group, body: Body, names: Mapping[Node, str]
-) -> tuple[Product | None, tuple[Argument, ...]]:
+) -> tuple[Product | None, tuple[Tensor, ...]]:
     node = group.product
     if node is None:
         return None, ()
     first, second, _ = aten.PRODUCTS[name_of(node)]
     nodes = (node.args[first], node.args[second])
-    flipped = tuple(_is_transposed(value_of(each)) for each in nodes)
+    flipped = tuple(_is_transposed(strides_of(each)) for each in nodes)
     arguments, called = [], []
     for each, is_flipped in zip(nodes, flipped, strict=True):
         shape = shape_of(each)[::-1] if is_flipped else shape_of(each)
-        arguments.append(Argument(each, shape, (1, 0) if is_flipped else ()))
+        arguments.append(Tensor(each, shape, (1, 0) if is_flipped else ()))
         called.append(body.name(base_name(each, names)))
     depth = shape_of(nodes[0])[1]
     body.name("product")
@@ -115,8 +117,8 @@ def _tables(group: Group, body: Body, names: Mapping[Node, str]) -> dict[Gather,
     return tables
 
 
-def _is_transposed(tensor: Any) -> bool:
-    rows, columns = tensor.stride()
+def _is_transposed(strides: Sequence[int]) -> bool:
+    rows, columns = strides
     return bool(rows == 1 and columns != 1)
 
 

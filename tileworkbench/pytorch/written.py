@@ -2,70 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tileworkbench.pytorch import aten
+from tileworkbench.pytorch.body import Names
 from tileworkbench.pytorch.nodes import Node, is_part, name_of, shape_of
+from tileworkbench.pytorch.shapes import Extents
+from tileworkbench.pytorch.sizes import formula, is_open, spelled
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
-    """What the kernel is passed: a node's tensor with its dimensions in `order` (torch's own where
-    that is empty), in the kernel's own shape.
+class Tensor:
+    """What the kernel takes or returns for a node: torch's tensor with its dimensions in `order`
+    (torch's own where that is empty), in the kernel's own `shape`.
     """
 
     node: Node
-    shape: tuple[int, ...]
+    shape: Extents
     order: tuple[int, ...] = ()
 
-    def taken(self, tensor: Any) -> Any:
-        """A tensor of the node as the kernel takes it."""
-        ordered = tensor.permute(self.order) if self.order else tensor
-        return ordered.contiguous().view(self.shape)
+    @property
+    def ordered(self) -> Extents:
+        """The extents of torch's tensor in this order."""
+        shape = shape_of(self.node)
+        return tuple(shape[at] for at in self.order) if self.order else shape
 
-    def given(self, tensor: Any) -> Any:
-        """The tensor of the node, of what the kernel takes."""
-        return _in_torch(self, tensor)
+    def to_kernel(self, tensor: Any, shape: Sequence[int]) -> Any:
+        """A tensor of torch as the kernel has it, in which it is of this `shape`."""
+        return (tensor.permute(self.order) if self.order else tensor).contiguous().view(shape)
 
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What the kernel returns for a node: a tensor of the kernel's own `shape`, which is torch's
-    with its dimensions in `order`.
-    """
-
-    node: Node
-    shape: tuple[int, ...]
-    order: tuple[int, ...] = ()
-
-    def given(self, tensor: Any) -> Any:
-        """The tensor of the node, of what the kernel returns."""
-        return _in_torch(self, tensor)
-
-    def stored(self, tensor: Any) -> Any:
-        """A tensor of the node as the kernel returns it."""
-        ordered = tensor.permute(self.order) if self.order else tensor
-        return ordered.reshape(self.shape)
-
-
-def _in_torch(what: Argument | Result, tensor: Any) -> Any:
-    shape, order = shape_of(what.node), what.order
-    if not order:
-        return tensor.view(shape)
-    back = sorted(range(len(order)), key=order.__getitem__)
-    return tensor.view([shape[at] for at in order]).permute(back)
+    def to_torch(self, tensor: Any, ordered: Sequence[int]) -> Any:
+        """A tensor of the kernel as torch has it; its extents in this order are `ordered`."""
+        back = sorted(range(len(self.order)), key=self.order.__getitem__)
+        return tensor.view(ordered).permute(back) if back else tensor.view(ordered)
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A kernel's text with its name, and what goes in and comes out in order."""
+    """A kernel's text with its name, and what goes in and comes out in order.
+
+    `known` says where an open size of torch's tensors is in a call: (argument, dimension).
+    """
 
     name: str
     text: str
-    arguments: tuple[Argument, ...]
-    results: tuple[Result, ...]
+    arguments: tuple[Tensor, ...]
+    results: tuple[Tensor, ...]
+    known: dict[int, tuple[int, int]]
+
+
+def finished(
+    name: str,
+    text: str,
+    arguments: Sequence[Tensor],
+    results: Sequence[Tensor],
+    wanted: Mapping[int, str],
+    names: Names,
+) -> Written:
+    """The kernel with names for open sizes; `wanted` are names for some, `names` are those in the
+    text. Raises `OpenSizeError` for a size that does not follow from those of the arguments.
+    """
+    known = {
+        size: (place, at)
+        for place, each in enumerate(arguments)
+        for at, size in enumerate(shape_of(each.node))
+        if is_open(size)
+    }
+    for each in (*arguments, *results):
+        for size in (*each.shape, *each.ordered):
+            formula(size, known)
+    text = spelled(text, [each.shape for each in arguments], wanted, names)
+    return Written(name, text, tuple(arguments), tuple(results), known)
 
 
 def base_name(node: Node, names: Mapping[Node, str], plain: str = "") -> str:
