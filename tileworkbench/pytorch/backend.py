@@ -49,14 +49,21 @@ class Call:
         self.kernel = kernel
         self.__name__ = what.name
         self._arguments, self._results, self._known = what.arguments, what.results, what.known
+        taken = [each.node for each in what.arguments]
+        others = dict.fromkeys(node for node, _ in what.known.values() if node not in taken)
+        self.nodes = (*taken, *others)
         self._taken = [self._formulas(each.shape) for each in what.arguments]
         self._given = [self._formulas(each.ordered) for each in what.results]
 
     def __call__(self, *tensors: Any) -> Any:
-        known = {size: tensors[place].shape[at] for size, (place, at) in self._known.items()}
+        values = dict(zip(self.nodes, tensors, strict=True)) if self._known else {}
+        known = {
+            size: values[node] if at < 0 else values[node].shape[at]
+            for size, (node, at) in self._known.items()
+        }
         args = [
             form.to_kernel(each, [size.value(known) for size in shape])
-            for form, each, shape in zip(self._arguments, tensors, self._taken, strict=True)
+            for form, each, shape in zip(self._arguments, tensors, self._taken, strict=False)
         ]
         made = self.kernel(*args)
         results = [
@@ -155,8 +162,8 @@ def _add_kernel(
     operations = tuple(label_of(node) for node in group.members if _is_work(node))
     reference = reference_of(group, what, sizes)
     report.parts.append(Part(what.name, what.text, operations, kernel, reference))
-    args = tuple(made[each.node] for each in what.arguments)
-    call = graph.call_function(Call(kernel, what), args)
+    compiled = Call(kernel, what)
+    call = graph.call_function(compiled, tuple(made[each] for each in compiled.nodes))
     several = len(what.results) > 1
     for place, each in enumerate(what.results):
         part = graph.call_function(operator.getitem, (call, place)) if several else call

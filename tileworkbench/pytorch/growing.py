@@ -180,9 +180,10 @@ def _reduced(node: Node) -> int:
 
 def _check_dtypes(node: Node) -> None:
     made = _check_tensors(node)
-    if not all(each is None or each.is_contiguous() for each in made):
+    sizes = node.meta["sizes"]
+    if not all(each is None or sizes.is_contiguous(each) for each in made):
         raise NoRuleError("a result that is not contiguous")
-    if made[0].numel() == 1 and name_of(node) not in aten.ROWS:
+    if sizes.count(made[0]) == 1 and name_of(node) not in aten.ROWS:
         raise NoRuleError("on few elements, it is as fast in torch")
 
 
@@ -199,7 +200,7 @@ def _check_tensors(node: Node) -> Sequence[Any]:
                 raise NoRuleError("what is no dense tensor")
             if not is_known(each.dtype):
                 raise NoRuleError(f"{each.dtype} is not computed here")
-            if each.numel() == 0:
+            if node.meta["sizes"].count(each) == 0:
                 raise NoRuleError("a tensor without elements")
             if each.device.type != "cpu":
                 raise NoRuleError(f"a tensor on {each.device}")

@@ -14,8 +14,8 @@ from tileworkbench.pytorch.written import Written
 
 
 def reference_of(group: AnyGroup, what: Written, sizes: OpenSizes) -> Callable[..., Any]:
-    """A function of tensors in the kernel's shapes, which returns such tensors. Open sizes are those
-    that the graph was captured with.
+    """A function of tensors in the kernel's shapes, which returns such tensors. Open sizes are
+    those that the graph was captured with.
     """
 
     def shown(shape: Extents) -> list[int]:

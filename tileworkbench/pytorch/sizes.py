@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations_with_replacement, permutations
+from itertools import permutations
 from math import prod
 from typing import Any
 
@@ -49,15 +49,31 @@ class OpenSizes:
         if factor.is_Integer:
             return int(factor)
         if factor.is_Pow and factor.exp.is_Integer and factor.exp > 0:
-            return self._factor(factor.base, size) ** int(factor.exp)
+            return prod([self._factor(factor.base, size)] * int(factor.exp))
         if factor not in self._of:
             stand_in = next(self._primes)
             self._of[factor] = stand_in
             environment = size.node.shape_env
+            # The newer name of what torch calls `size_hint` before 2.13.
+            hint_of = getattr(environment, "guarding_hint_or_throw", environment.size_hint)
             self._symbols[stand_in] = environment.create_symintnode(
-                factor, hint=int(environment.size_hint(factor))
+                factor, hint=int(hint_of(factor))
             )
         return self._of[factor]
+
+    def count(self, tensor: Any) -> int:
+        """The elements of a tensor. Asking torch would hold on to what the answer depends on."""
+        return prod(map(self.number, tensor.shape))
+
+    def is_contiguous(self, tensor: Any) -> bool:
+        """Whether the elements of a tensor are one behind the other, for all sizes."""
+        expected = 1
+        for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride()), strict=True):
+            extent = self.number(size)
+            if extent != 1 and self.number(stride) != expected:
+                return False
+            expected *= extent
+        return True
 
     def hint(self, number: int) -> int:
         """The number with the sizes of the tensors that the graph was captured with."""
@@ -67,7 +83,7 @@ class OpenSizes:
         return int(number)
 
     def settle(self, number: int) -> None:
-        """Turn the open sizes of a number into what they are now: torch compiles again for others."""
+        """Hold on to the open sizes of a number as they are now: torch compiles for others."""
         for stand_in, symbol in self._symbols.items():
             if number % stand_in == 0:
                 int(symbol)
@@ -98,6 +114,11 @@ class Formula:
     factors: Extents = ()
     divisor: int = 1
 
+    @property
+    def sizes(self) -> Extents:
+        """The known sizes that it follows from."""
+        return (*self.factors, *([self.divisor] if is_open(self.divisor) else []))
+
     def value(self, known: Mapping[int, int]) -> int:
         """The size, for known ones."""
         value = self.constant * prod(known[each] for each in self.factors)
@@ -118,11 +139,14 @@ def formula(size: int, known: Collection[int]) -> Formula:
     """How `size` follows from known ones. Raises `OpenSizeError` where it does not."""
     if not is_open(size):
         return Formula(size)
-    for count in (1, 2, 3):
-        for factors in combinations_with_replacement(known, count):
-            product = prod(factors)
-            if size % product == 0 and not is_open(size // product):
-                return Formula(size // product, factors)
+    rest = size
+    factors: list[int] = []
+    for each in sorted(known, reverse=True):  # the largest first: few factors
+        while rest % each == 0:
+            rest //= each
+            factors.append(each)
+    if not is_open(rest):
+        return Formula(rest, tuple(factors))
     for whole, part in permutations(known, 2):
         if whole == size * part:
             return Formula(1, (whole,), part)

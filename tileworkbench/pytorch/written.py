@@ -8,7 +8,7 @@ from typing import Any
 
 from tileworkbench.pytorch import aten
 from tileworkbench.pytorch.body import Names
-from tileworkbench.pytorch.nodes import Node, is_part, name_of, shape_of
+from tileworkbench.pytorch.nodes import Node, is_number, is_part, name_of, shape_of, value_of
 from tileworkbench.pytorch.shapes import Extents
 from tileworkbench.pytorch.sizes import formula, is_open, spelled
 
@@ -43,14 +43,15 @@ class Tensor:
 class Written:
     """A kernel's text with its name, and what goes in and comes out in order.
 
-    `known` says where an open size of torch's tensors is in a call: (argument, dimension).
+    `known` says where an open size is in a call: the node and the dimension of its tensor, -1 where
+    the node is a size itself.
     """
 
     name: str
     text: str
     arguments: tuple[Tensor, ...]
     results: tuple[Tensor, ...]
-    known: dict[int, tuple[int, int]]
+    known: dict[int, tuple[Node, int]]
 
 
 def finished(
@@ -64,17 +65,29 @@ def finished(
     """The kernel with names for open sizes; `wanted` are names for some, `names` are those in the
     text. Raises `OpenSizeError` for a size that does not follow from those of the arguments.
     """
-    known = {
-        size: (place, at)
-        for place, each in enumerate(arguments)
-        for at, size in enumerate(shape_of(each.node))
-        if is_open(size)
-    }
+    everywhere = _open_sizes([each.node for each in arguments])
+    known: dict[int, tuple[Node, int]] = {}
     for each in (*arguments, *results):
         for size in (*each.shape, *each.ordered):
-            formula(size, known)
+            follows = formula(size, everywhere)
+            known |= {part: everywhere[part] for part in follows.sizes}
     text = spelled(text, [each.shape for each in arguments], wanted, names)
     return Written(name, text, tuple(arguments), tuple(results), known)
+
+
+def _open_sizes(arguments: Sequence[Node]) -> dict[int, tuple[Node, int]]:
+    """Where open sizes are in a kernel's arguments, or else in the inputs of their graph."""
+    if not any(is_open(size) for node in arguments for size in shape_of(node)):
+        return {}
+    places: dict[int, tuple[Node, int]] = {}
+    for node in (*arguments, *(n for n in arguments[0].graph.nodes if n.op == "placeholder")):
+        shape: Extents = node.meta.get("extents", ())
+        if is_number(node):
+            shape = (node.meta["sizes"].number(value_of(node)),)
+        for at, size in enumerate(shape, -1 if is_number(node) else 0):
+            if is_open(size):
+                places.setdefault(size, (node, at))
+    return places
 
 
 def base_name(node: Node, names: Mapping[Node, str], plain: str = "") -> str:
