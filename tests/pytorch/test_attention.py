@@ -45,7 +45,10 @@ def agree(tensors: list[Any], mask: Any = None, gradients: bool = False, **how: 
 
 @pytest.mark.parametrize(
     ("shape", "keys", "inside"),
-    [((2, 4, 64, 32), (4, 96), False), ((1, 4, 70, 40), (2, 50), True)],
+    [
+        pytest.param((2, 4, 64, 32), (4, 96), False, marks=pytest.mark.slow),
+        ((1, 4, 70, 40), (2, 50), True),
+    ],
 )
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_attention(shape: Any, keys: Any, inside: bool, is_causal: bool) -> None:
@@ -91,7 +94,7 @@ def some_slow(count: int, fast: int) -> list[Any]:
     return [*range(fast), *slow]
 
 
-@pytest.mark.parametrize("seed", some_slow(40, fast=2))
+@pytest.mark.parametrize("seed", some_slow(40, fast=0))
 def test_random_attention_agrees_with_torch(seed: int) -> None:
     choose = random.Random(seed)
     shared = choose.choice((1, 2, 3))

@@ -21,6 +21,7 @@ from tileworkbench.pytorch.nodes import (
 )
 from tileworkbench.pytorch.program import LONGEST_ROW, tile_of
 from tileworkbench.pytorch.shapes import Extents
+from tileworkbench.pytorch.sizes import OpenSizeError, is_open
 from tileworkbench.pytorch.terms import NoRuleError
 
 
@@ -116,6 +117,8 @@ def plan(group: Group) -> Plan:
         raise NoRuleError(f"rows of {columns} elements")
     if group.inner and not outer:
         raise NoRuleError("a reduction of the whole tensor")
+    for pattern in merged:
+        _check_rows(outer, pattern)
     rows_now, columns_now = map(group.members[0].meta["sizes"].hint, (size_of(outer), columns))
     tile = tile_of(rows_now, columns_now, bool(group.inner), group.product is not None)
     varies = {
@@ -123,6 +126,19 @@ def plan(group: Group) -> Plan:
         for (node, pattern), rows in zip(patterns.items(), merged, strict=True)
     }
     return Plan(Form(outer, columns, tile), varies)
+
+
+def _check_rows(rows: Extents, varies: shapes.Pattern) -> None:
+    """Raise `OpenSizeError` where the row of an input is found by dividing by an open size: a
+    division for each element, which would be slower than torch.
+    """
+    if all(varies):
+        return
+    for at, has in enumerate(varies):
+        divisors = (size_of(rows[at + 1 :]), rows[at] if at else 1)
+        for size in divisors:
+            if has and is_open(size):
+                raise OpenSizeError(size)
 
 
 def _pattern(group: Group, node: Node, operand: Node) -> shapes.Pattern:

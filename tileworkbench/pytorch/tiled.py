@@ -30,7 +30,9 @@ class Tiled:
         times: what the last `bench` measured, None without one.
     """
 
-    def __init__(self, fn: Callable[..., Any], target: str | None) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], target: str | None, dynamic: bool | None = None
+    ) -> None:
         import torch
 
         functools.update_wrapper(self, fn, updated=())
@@ -43,7 +45,7 @@ class Tiled:
         backend = functools.partial(
             tile_backend, report=self.report, settings=Settings(target=target)
         )
-        self._compiled = torch.compile(fn, backend=backend, dynamic=False)
+        self._compiled = torch.compile(fn, backend=backend, dynamic=dynamic)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with breaks_of_graphs(self.report):
@@ -133,13 +135,20 @@ class Tiled:
         return function_mimebundle(self.view(), repr(self))
 
 
-def tile(fn: Callable[..., Any] | None = None, *examples: Any, target: str | None = None) -> Any:
+def tile(
+    fn: Callable[..., Any] | None = None,
+    *examples: Any,
+    target: str | None = None,
+    dynamic: bool | None = None,
+) -> Any:
     """A function of torch operations, or a module, whose groups of operations run as kernels.
 
     `tw.tile(fn, *examples)` calls it once with the examples, which compiles it; as a decorator,
-    `@tw.tile`, it is compiled by its first call. Other shapes and dtypes are compiled when they
-    come. Element-wise operations, reductions and normalisations over the last dimensions,
-    products with what follows them, and attention become kernels; everything else runs in torch.
+    `@tw.tile`, it is compiled by its first call. When a size changes, it is compiled once more, for
+    every such size; `dynamic` is as for `torch.compile`: True does that at once, False compiles for
+    each shape. Rows that are reduced, and the width of products, are always known. Element-wise
+    operations, reductions and normalisations over the last dimensions, products with what follows
+    them, embeddings and attention become kernels; everything else runs in torch.
     Gradients flow as in torch, and their graphs are compiled too. `target` is as for
     `tw.compile`, and runs on the CPU: "cpu", "sim:..." or "ptx:...".
 
@@ -149,10 +158,10 @@ def tile(fn: Callable[..., Any] | None = None, *examples: Any, target: str | Non
     Raises `ArgumentError` for what cannot be called.
     """
     if fn is None:
-        return functools.partial(tile, target=target)
+        return functools.partial(tile, target=target, dynamic=dynamic)
     if not callable(fn):
         raise ArgumentError(f"tw.tile takes a function or a module, not a '{type(fn).__name__}'")
-    tiled = Tiled(fn, target)
+    tiled = Tiled(fn, target, dynamic)
     if examples:
         tiled(*examples)
     return tiled
