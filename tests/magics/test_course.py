@@ -66,6 +66,9 @@ def test_what_cannot_be_done_is_said(
     assert notebook.run("%tile course bank").text == (
         "UsageError: there is no chapter 'bank'; did you mean 'banks'?"
     )
+    assert notebook.run("%tile course 99").text.startswith(
+        "UsageError: there is no chapter '99'; one of quickstart, passes, layouts, roofline, gpu_"
+    )
     assert notebook.run("%tile course 1 2").text == "UsageError: one chapter at a time, not '1 2'"
     (here / "course").write_text("a file")
     assert notebook.run("%tile course 1").text == (

@@ -30,7 +30,8 @@ def find_chapter(word: str) -> Chapter:
         if word in (chapter.name, chapter.file, chapter.name[3:], str(chapter.number)):
             found = chapter
     if found is None:
-        known = [name for each in CHAPTERS for name in (each.name[3:], *each.views)]
+        names = (name for each in CHAPTERS for name in (each.name[3:], *each.views))
+        known = list(dict.fromkeys(names))  # a chapter may be called like a view
         raise UsageError(f"there is no chapter '{word}'{near(word, known)}")
     return found
 
