@@ -8,7 +8,7 @@ order of elements. Formulas are those of torch's documentation.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -90,6 +90,24 @@ def _logical(name: str) -> Callable[..., Term]:
     return apply
 
 
+def _rounding(name: str) -> Callable[[Term], Term]:
+    def apply(x: Term) -> Term:
+        if not x.dtype.is_floating_point:
+            raise NoRuleError(f"'{name}' of integers")
+        return call(name, x)
+
+    return apply
+
+
+def _test(name: str) -> Callable[[Term], Term]:
+    def apply(x: Term) -> Term:
+        if not x.dtype.is_floating_point:
+            raise NoRuleError(f"'{name}' of integers")
+        return call(name, x, dtype=(x > 0).dtype)
+
+    return apply
+
+
 def _absolute(x: Term) -> Term:
     return call("abs", x)
 
@@ -111,6 +129,19 @@ MAPS: dict[str, Callable[..., Term]] = {
     "aten.pow.Tensor_Scalar": _power,
     "aten.exp.default": _exp,
     "aten.log.default": _log,
+    "aten.log2.default": of_float("log2"),
+    "aten.log10.default": of_float("log10"),
+    "aten.log1p.default": of_float("log1p"),
+    "aten.tan.default": of_float("tan"),
+    "aten.sinh.default": of_float("sinh"),
+    "aten.cosh.default": of_float("cosh"),
+    "aten.atan.default": of_float("atan"),
+    "aten.floor.default": _rounding("floor"),
+    "aten.ceil.default": _rounding("ceil"),
+    "aten.trunc.default": _rounding("trunc"),
+    "aten.round.default": _rounding("round"),
+    "aten.isnan.default": _test("isnan"),
+    "aten.isinf.default": _test("isinf"),
     "aten.sqrt.default": _sqrt,
     "aten.rsqrt.default": _rsqrt,
     "aten.erf.default": _erf,
@@ -332,10 +363,22 @@ TRANSPOSITIONS = ("aten.t.default", "aten.permute.default", "aten.transpose.int"
 SLICES = ("aten.select.int", "aten.slice.Tensor", "aten.split.Tensor", "aten.unbind.int")
 CONVERSION = "aten._to_copy.default"
 EXPANSION = "aten.expand.default"
+ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu.default"
+# Tensors of one number, which are written as that number.
+CONSTANTS = ("aten.full.default", "aten.full_like.default", "aten.scalar_tensor.default")
 
-# What torch computes itself though there could be a kernel, with the reason.
-REASONS = {
-    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": (
-        "the gradient of attention is torch's own"
-    ),
-}
+
+def group_of(name: str) -> str:
+    """The group that an operation is part of in a kernel, "view" and "constant" for what a kernel
+    reads through, "torch" for what torch runs itself.
+    """
+    groups: dict[str, Container[str]] = {
+        "element-wise": (*MAPS, CONVERSION),
+        "row": ROWS,
+        "product": PRODUCTS,
+        "gather": GATHERS,
+        "attention": (ATTENTION,),
+        "view": (*VIEWS, *TRANSPOSITIONS, *SLICES, EXPANSION),
+        "constant": CONSTANTS,
+    }
+    return next((group for group, names in groups.items() if name in names), "torch")

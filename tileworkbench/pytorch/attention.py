@@ -24,8 +24,6 @@ from tileworkbench.pytorch.sizes import OpenSizeError, is_open
 from tileworkbench.pytorch.terms import NoRuleError
 from tileworkbench.pytorch.written import Tensor, Written, base_name, finished, free_name
 
-OPERATION = "aten._scaled_dot_product_flash_attention_for_cpu.default"
-
 _LOG2_E = log2(2.718281828459045)
 _BLOCK = 64  # queries, and keys, of a tile
 _FEWEST = 16  # queries or keys that are worth a kernel

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tileworkbench.pytorch import aten, attention, shapes
+from tileworkbench.pytorch import aten, attention, in_torch, shapes
 from tileworkbench.pytorch.attention import Attention
 from tileworkbench.pytorch.dtypes import is_known
 from tileworkbench.pytorch.dtypes import name_of as dtype_name
@@ -46,9 +46,9 @@ def text_of(group: AnyGroup, names: Mapping[Node, str], taken: Collection[str] =
 def started(node: Node) -> AnyGroup:
     """A group of one operation. Raises `NoRuleError` for one that runs in torch."""
     name = name_of(node)
-    if name in aten.REASONS:
-        raise NoRuleError(aten.REASONS[name])
-    if name == attention.OPERATION:
+    if name in in_torch.REASONS:
+        raise NoRuleError(in_torch.REASONS[name])
+    if name == aten.ATTENTION:
         _check_tensors(node)
         return attention.started(node)
     if not weight_of(node):

@@ -1,0 +1,68 @@
+"""Operations of core ATen that torch runs itself, by the reason. With the tables of `aten.py` this
+is all of core ATen, which a test holds it to."""
+
+from __future__ import annotations
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(f"aten.{each}" for each in text.split())
+
+
+BY_REASON: dict[str, tuple[str, ...]] = {
+    "a convolution is torch's own": _names("convolution.default convolution_backward.default"),
+    "sorting and searching is torch's own": _names(
+        "sort.default topk.default argmax.default argmin.default max.dim min.dim nonzero.default"
+    ),
+    "a random number is torch's own": _names(
+        "rand.default randn.default randperm.default native_dropout.default"
+    ),
+    "a window over an image is torch's own": _names(
+        """_adaptive_avg_pool2d.default _adaptive_avg_pool2d_backward.default
+        _adaptive_avg_pool3d.default adaptive_avg_pool1d.default avg_pool1d.default
+        avg_pool2d.default avg_pool2d_backward.default avg_pool3d.default
+        max_pool2d_with_indices.default max_pool2d_with_indices_backward.default
+        max_pool3d_with_indices.default grid_sampler_2d.default upsample_bilinear2d.vec
+        upsample_nearest2d.vec col2im.default"""
+    ),
+    "padding is torch's own": _names(
+        """constant_pad_nd.default reflection_pad1d.default reflection_pad2d.default
+        reflection_pad3d.default replication_pad2d.default replication_pad3d.default"""
+    ),
+    "a copy into another order is torch's own": _names(
+        """cat.default clone.default copy.default flip.default repeat.default as_strided.default
+        diagonal.default select_scatter.default slice_scatter.default split_with_sizes.default"""
+    ),
+    "an index for each element is torch's own": _names(
+        """gather.default index_put.default masked_scatter.default scatter.src scatter.value
+        scatter_add.default scatter_reduce.two embedding_dense_backward.default
+        _embedding_bag.default"""
+    ),
+    "a batch of products is torch's own": _names(
+        "bmm.default _cdist_forward.default _pdist_forward.default"
+    ),
+    "a normalisation over the first dimensions is torch's own": _names(
+        """_native_batch_norm_legit.default _native_batch_norm_legit.no_stats
+        _native_batch_norm_legit_no_training.default native_group_norm.default
+        native_group_norm_backward.default native_layer_norm_backward.default"""
+    ),
+    "a Fourier transform is torch's own": _names("_fft_c2r.default _fft_r2c.default"),
+    "memory and sizes are torch's own": _names(
+        """_local_scalar_dense.default arange.start_step empty.memory_format empty_strided.default
+        fill.Scalar resize_.default sym_is_contiguous.default sym_numel.default sym_size.int
+        sym_storage_offset.default sym_stride.int"""
+    ),
+    "the gradient of attention is torch's own": _names(
+        "_scaled_dot_product_flash_attention_for_cpu_backward.default"
+    ),
+    "no rule for it": _names(
+        """acos.default acosh.default any.default any.dim any.dims asin.default asinh.default
+        atan2.default atan2.out atanh.default bitwise_and.Scalar bitwise_or.Scalar
+        bitwise_xor.Scalar bitwise_xor.Tensor clamp.Tensor div.Scalar_mode
+        div.Tensor_mode expm1.default fmod.Scalar fmod.Tensor
+        logical_xor.default mean.default pow.Scalar pow.Tensor_Tensor prod.default prod.dim_int
+        remainder.Scalar remainder.Tensor sign.default
+        var.correction var.dim elu.default"""
+    ),
+}
+
+REASONS: dict[str, str] = {name: reason for reason, names in BY_REASON.items() for name in names}
