@@ -43,7 +43,8 @@ def test_operations_kernels_and_a_kernel_as_a_cell(notebook: NotebookPage) -> No
         *("3", "h = F.gelu(F.linear(x, w))", "aten.mm.default", "mm_gelu")
     ]
     assert rows.nth(1).locator("td").all_inner_texts()[:2] == ["", ""]
-    assert rows.nth(3).locator("td").last.inner_text() == "torch: sorting and searching is torch's own"
+    reason = "torch: sorting and searching is torch's own"
+    assert rows.nth(3).locator("td").last.inner_text() == reason
     assert "agrees with torch in 1 result: " in view.inner_text()
     assert "times as fast as torch" in view.inner_text()
     rows.nth(1).get_by_role("button", name="mm_gelu").click()
