@@ -164,6 +164,11 @@ CHAPTERS = (
         "From torch code to threads",
         "One function on three levels: plain torch, tiles, single threads.",
     ),
+    Chapter(
+        "25_four_machines",
+        "One kernel on four machines",
+        "A processor, two GPUs of NVIDIA, one of AMD: what each makes of the same tiles.",
+    ),
 )
 
 
