@@ -10,6 +10,7 @@ import pytest
 import tileworkbench as tw
 import tileworkbench.language as T
 from tileworkbench.compiler.device.nvidia import nvrtc
+from tileworkbench.compiler.diagnostics import DeadlockError
 
 M, N, K = 128, 128, 256
 
@@ -103,14 +104,14 @@ def test_threads_do_it_where_there_is_no_engine() -> None:
     assert "tensor_load_2(" not in text and "wgmma_m64" not in text
 
 
-def alone(number: int) -> Any:
+def alone(number: int, arrivals: int = 1) -> Any:
     """One load, at whose barrier the thread of that number arrives."""
 
     @T.prim_func
     def kernel(A: T.Tensor((64, 64), "float16"), B: T.Tensor((64, 64), "float16")):
         with T.Kernel(1, threads=128):
             tile = T.alloc_shared((64, 64), "float16")
-            loaded = T.alloc_barrier(1)
+            loaded = T.alloc_barrier(arrivals)
             T.tma_copy(A, tile, barrier=loaded)
             if T.get_thread_binding() == number:
                 T.mbarrier_arrive(loaded)
@@ -131,3 +132,12 @@ def test_the_thread_that_starts_a_load_arrives_behind_it_or_all_wait_for_it(
     assert (a == b).all()
     assert code(kernel).count("mbarrier_expect(smem_address(loaded)") == own
     assert "tensor_load_2(" in code(kernel)
+
+
+def test_a_barrier_that_counts_arrivals_which_never_come() -> None:
+    kernel = tw.compile(alone(0, arrivals=128), target="sim:sm_90a")
+    with pytest.raises(DeadlockError) as caught:
+        kernel(np.ones((64, 64), np.float16), np.zeros((64, 64), np.float16))
+    text = caught.value.render()
+    assert "wait for parity 0 of 'loaded[0]', which lacks 127 of 128 arrivals" in text
+    assert "| T.mbarrier_wait_parity(loaded, 0)\n" in text

@@ -15,7 +15,7 @@ from tileworkbench.compiler.frontend.values import (
     fitting,
     to_value,
 )
-from tileworkbench.compiler.ir.simt import Fence
+from tileworkbench.compiler.ir.simt import Fence, SetRegisters
 from tileworkbench.compiler.ir.stmt import Assume, DeviceAssert
 
 
@@ -181,11 +181,23 @@ def disable_warp_group_reg_alloc() -> None:
 
 
 def set_max_nreg(count: int, is_increase: int = 1) -> None:
-    """The number of registers a thread may use from here on: a hint for Hopper.
+    """From here on each thread of the role has `count` registers: more than it began with, or with
+    `is_increase` 0 fewer, which the other roles of the block may take. All threads of a warpgroup
+    reach this together. On targets that cannot move registers (all but `sm_90a`) it has no effect,
+    nor has it outside roles (`T.ws`), where nobody could take them.
+
+    Raises `TileValueError` unless `count` is a multiple of 8 from 24 to 256.
 
     >>> T.set_max_nreg(240, 1)
     """
-    _registers("T.set_max_nreg", count)
+    _move("T.set_max_nreg", count, bool(is_increase))
+
+
+def _move(construct: str, count: int, increase: bool) -> None:
+    _registers(construct, count)
+    if count % 8 or not 24 <= count <= 256:
+        raise TileValueError(f"{construct} takes a multiple of 8 from 24 to 256, not {count}")
+    current(construct).emit(SetRegisters(count, increase))
 
 
 def _registers(construct: str, count: int) -> None:
@@ -195,19 +207,19 @@ def _registers(construct: str, count: int) -> None:
 
 
 def inc_max_nreg(count: int) -> None:
-    """Raise the number of registers a thread may use: a hint for Hopper.
+    """`T.set_max_nreg(count, 1)`.
 
     >>> T.inc_max_nreg(240)
     """
-    _registers("T.inc_max_nreg", count)
+    _move("T.inc_max_nreg", count, True)
 
 
 def dec_max_nreg(count: int) -> None:
-    """Lower the number of registers a thread may use: a hint for Hopper.
+    """`T.set_max_nreg(count, 0)`.
 
     >>> T.dec_max_nreg(24)
     """
-    _registers("T.dec_max_nreg", count)
+    _move("T.dec_max_nreg", count, False)
 
 
 def no_set_max_nreg() -> None:

@@ -29,6 +29,7 @@ _TILE = (
     *tile.COLLECTIVE,
     *simt.THREAD_LEVEL,
     *simt.ASYNCHRONOUS,
+    simt.SetRegisters,
 )
 _SIMT = (*simt.THREAD_LEVEL, *simt.ASYNCHRONOUS, *simt.LOWERED)
 LEGAL: dict[Stage, tuple[type[st.Stmt], ...]] = {

@@ -36,12 +36,14 @@ from tileworkbench.compiler.ir.simt import (
     CommitGroup,
     Engine,
     Fence,
+    SetRegisters,
     Start,
     WaitGroup,
 )
 from tileworkbench.compiler.ir.stmt import For, Kernel, Seq, Stmt, seq
 from tileworkbench.compiler.ir.tile import Copy, Pipelined
 from tileworkbench.compiler.machine.instructions import Scope
+from tileworkbench.compiler.schedule.user_registers import registers_of_roles
 from tileworkbench.compiler.schedule.user_starts import started_loads, started_products
 from tileworkbench.compiler.target import Target
 
@@ -68,7 +70,8 @@ class CompleteOperations:
             products = has_products and started_products(stmt)
             if products:
                 engines.add(Engine.WGMMA)
-            starts = frozenset(map(id, [*(loads or ()), *(products or ())]))
+            moves = registers_of_roles(stmt, program, machine) if has_products else []
+            starts = frozenset(map(id, [*(loads or ()), *(products or ()), *moves]))
             return _completed(stmt, frozenset(engines), starts)
 
         return with_body(program, Rewriter(rewrite_stmt=change)(program.body))
@@ -92,7 +95,7 @@ def _complete(stmt: Stmt, kept: frozenset[Engine]) -> Stmt:
             return body
         case CommitGroup(engine) | WaitGroup(engine=engine) if engine not in kept:
             return Seq(())
-        case Fence("async"):
+        case Fence("async") | SetRegisters():
             return Seq(())
         case BarrierArrive(_, engine) if engine is not None:
             return replace(stmt, engine=None)
