@@ -70,7 +70,7 @@ class CompleteOperations:
             products = has_products and started_products(stmt)
             if products:
                 engines.add(Engine.WGMMA)
-            moves = registers_of_roles(stmt, program, machine) if has_products else []
+            moves = registers_of_roles(stmt, program, machine) if machine and has_products else []
             starts = frozenset(map(id, [*(loads or ()), *(products or ()), *moves]))
             return _completed(stmt, frozenset(engines), starts)
 
