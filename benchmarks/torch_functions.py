@@ -50,7 +50,7 @@ class Perceptron(torch.nn.Module):
 
 
 class Attention(torch.nn.Module):
-    """Attention with its projections; the scores are torch's own kernel on every side."""
+    """Causal attention with its projections."""
 
     def __init__(self) -> None:
         super().__init__()
