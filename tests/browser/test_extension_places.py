@@ -108,6 +108,29 @@ def test_a_kernel_with_another_version(
     assert (notebook.errors, notebook.outside) == ([], [])
 
 
+def test_a_kernel_that_dies_with_the_inspector_open(
+    lab: LabServer, page_of: Callable[..., NotebookPage]
+) -> None:
+    """The card stays to be read, and the next kernel's takes its place."""
+    write(lab.root / "dies.ipynb", LINE, LOAD, KERNEL, "import os\nos._exit(1)")
+    notebook = page_of("dies.ipynb")
+    notebook.run_cell(1)
+    notebook.run_cell(2)
+    check_inspector(notebook, 2)
+    notebook.cell(3).locator(".jp-InputPrompt").click()
+    notebook.page.evaluate("() => void window.jupyterapp.commands.execute('notebook:run-cell')")
+    notebook.page.locator(".jp-Dialog").get_by_role("button", name="Ok").click()
+    expect(notebook.page.locator(".tw-machine")).to_have_text("Tile: not loaded", timeout=60_000)
+    title = notebook.page.locator(".tw-inspector .tw-card .tw-title")
+    expect(title).to_have_text("double")
+    notebook.run_cell(1)
+    notebook.run_cell(2)
+    expect(title).to_have_text("double")
+    notebook.page.locator(".tw-inspector [data-tab=passes]").click()
+    expect(notebook.page.locator(".tw-inspector .tw-pane-passes")).to_contain_text("front end")
+    assert (notebook.errors, notebook.outside) == ([], [])
+
+
 def test_a_notebook_in_a_folder_that_is_read_only(
     lab: LabServer, open_notebook: Callable[..., NotebookPage]
 ) -> None:
