@@ -221,6 +221,7 @@ def test_a_kernel_without_the_package_dies_and_restarts(
     check_colours(notebook.cell(0))
     notebook.cell(2).locator(".jp-InputPrompt").click()
     notebook.page.evaluate("() => void window.jupyterapp.commands.execute('notebook:run-cell')")
+    notebook.page.locator(".jp-Dialog").get_by_role("button", name="Ok").click()
     expect(ledger).to_contain_text("run %load_ext tileworkbench", timeout=60_000)
     assert notebook.outside == []
 
