@@ -110,7 +110,7 @@ def test_a_program_without_symbols_stays_as_it_is() -> None:
     [
         ("float32", "float32", "0.0", "float32"),
         ("bfloat16", "float32", "0.0", "bfloat16"),
-        ("tfloat32", "float32", "0.0", "float32"),
+        ("tfloat32", "float32", "0.0", "tfloat32"),
         ("int8", "int32", "0", "int8"),
     ],
 )

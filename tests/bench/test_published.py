@@ -10,7 +10,7 @@ import tileworkbench as tw
 import tileworkbench.language as T
 from tests.viz.sanitiser import problems
 from tileworkbench.bench.points import BANDWIDTH, PEAK, judge
-from tileworkbench.bench.published import predicted_point, product_peak, published
+from tileworkbench.bench.published import predicted_point, product_of, product_peak, published
 from tileworkbench.kernels import matmul, softmax
 from tileworkbench.viz.model.views import view_html
 
@@ -47,6 +47,27 @@ def test_levels_of_a_gpu() -> None:
     assert rates == pytest.approx({"shared": 19491.84, "L2": 7219.2, "DRAM": 1555})
 
 
+def test_levels_of_a_gpu_of_amd() -> None:
+    machine = published("gfx942")
+    assert machine is not None and machine.name == "Instinct MI300X (gfx942)"
+    rates = {name: machine.find(name, BANDWIDTH).value for name in ("shared", "L2", "DRAM")}  # type: ignore[union-attr]
+    # 128 and 64 bytes a clock of 2.1 GHz on each of 304 compute units.
+    assert rates == pytest.approx({"shared": 81715.2, "L2": 40857.6, "DRAM": 5300})
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90", "gfx90a", "gfx942", "gfx950"])
+def test_rates_of_a_clock_are_the_peaks(arch: str) -> None:
+    """Two tables say it, each from its own numbers of a data sheet."""
+    product = product_of(arch)
+    assert product is not None
+    units = product.multiprocessors * product.clock / 1e3
+    for dtype, rate in product.rates.flops.items():
+        peak = product.peaks[product_peak(dtype, product.peaks)]
+        assert rate * units == pytest.approx(peak, rel=0.1), dtype
+    shared = product.rates.memory_bytes * product.multiprocessors * product.clock
+    assert shared == pytest.approx(product.memory, rel=0.03)
+
+
 def test_work_without_a_product_is_held_against_ordinary_units() -> None:
     kernel = tw.compile(softmax(1024, 1024), target="sim:sm_90a")
     [point] = kernel.view().points
@@ -68,7 +89,10 @@ def test_products_of_float32_are_those_of_tf32() -> None:
         *[("uint8", "sm_80", "int8"), ("int4", "sm_80", "int4"), ("uint4", "sm_90a", "int8")],
         *[("float8_e5m2", "sm_80", "float16"), ("float8_e4m3fn", "sm_89", "float8")],
         *[("bfloat16", "sm_75", "float32"), ("float6_e2m3fn", "sm_120", "float16")],
-        ("float64", "sm_80", "float64 (tensor cores)"),
+        ("float64", "sm_80", "float64 (products)"),
+        *[("float16", "gfx90a", "float16"), ("float32", "gfx942", "float32")],
+        *[("tfloat32", "gfx942", "xfloat32"), ("float64", "gfx950", "float64 (products)")],
+        *[("float8_e4m3fnuz", "gfx942", "float8"), ("int8", "gfx950", "int8")],
     ],
 )
 def test_products_are_held_against_what_multiplies_them(dtype: str, arch: str, peak: str) -> None:
@@ -109,7 +133,7 @@ def test_the_view_says_that_nothing_was_measured() -> None:
 
 
 def test_what_has_no_published_numbers_has_no_roofline() -> None:
-    assert published("gfx942") is None and published("avx512") is None
+    assert published("gfx1100") is None and published("avx512") is None
     machine = published("sm_75")
     assert machine is not None and machine.find("float64", PEAK) is None
     program = tw.compile(matmul(64, 64, 64, "float64"), target="sim:sm_80").program

@@ -22,6 +22,12 @@ def test_instructions_in_blocks_of_assembly_are_named() -> None:
     assert not [name for name in found if name.startswith(("setp", "selp", "."))]
 
 
+def test_instructions_of_amd_are_named() -> None:
+    view = tw.compile(matmul(128, 128, 64, "float16"), target="sim:gfx942").view()
+    found = dict(instructions(view, True).values())
+    assert set(found) == {"mfma_f32_32x32x8f16", "s_barrier"}
+
+
 @pytest.mark.parametrize("target", ["sim:sm_90a", "ptx:sm_90a"])
 def test_a_card_and_every_view_of_copies_by_the_engine(target: str) -> None:
     """A tile that one instruction brings has no store and no load of a thread."""

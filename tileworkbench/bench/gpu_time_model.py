@@ -30,7 +30,6 @@ from tileworkbench.compiler.sim.report import AccessCount
 from tileworkbench.compiler.sim.threads.requests import WarpAccess
 
 _LAUNCH_US = 3.0
-_LANES = 128.0  # slots a clock of a multiprocessor
 # Clocks until a value from memory, a sum, a barrier can be used, as published microbenchmarks of
 # these architectures have them within tens of percent.
 _MEMORY_CLOCKS, _SUM_CLOCKS, _BARRIER_CLOCKS = 500.0, 4.0, 25.0
@@ -120,11 +119,12 @@ class _Model:
         for (site, dtype), flops in block.products.items():
             peak = peaks[product_peak(dtype, peaks)]
             rate = 1e6 * peak / self.product.multiprocessors  # FLOP per µs
-            finding = f"multiplies {dtype} tiles, at the peak of the tensor cores"
+            units = self.product.rates.matrix_units
+            finding = f"multiplies {dtype} tiles, at the peak of the {units}"
             time_us = self.rounds * flops / rate
             yield Part("compute", time_us, _COMPUTE, self.line(site), finding)
         for (site, kind), spent in block.spent.items():
-            time_us = self.rounds * spent.slots / _LANES * self.us
+            time_us = self.rounds * spent.slots / self.product.rates.lanes * self.us
             yield Part("compute", time_us, _COMPUTE, self.line(site), self.computes(kind, spent))
 
     def computes(self, kind: str, spent: Spent) -> str:

@@ -22,7 +22,6 @@ from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.program import Param, Program
 from tileworkbench.compiler.ir.rewrite import statements, substitute, variables
 from tileworkbench.compiler.ir.tile import Gemm
-from tileworkbench.compiler.ir.types import DType
 
 _KERNEL, _OTHER = "kernel", "other"
 _LONG_MS = 250
@@ -83,7 +82,7 @@ def _with_counts(result: BenchResult, program: Program, args: Sequence[Any]) -> 
         result,
         flops=work.flops.value,
         bytes_=work.bytes_.value,
-        dtype=arithmetic_dtype(program),
+        dtype=host_peak(arithmetic_dtype(program)),
     )
 
 
@@ -131,17 +130,17 @@ def arithmetic_dtype(program: Program) -> str:
     """
     products = [stmt for stmt in statements(program.body) if isinstance(stmt, Gemm)]
     if products:
-        return _peak(max(products, key=lambda stmt: _elements(stmt.a.extents)).a.buffer.dtype)
+        return str(max(products, key=lambda stmt: _elements(stmt.a.extents)).a.buffer.dtype)
     tensors = [param.value for param in program.params if isinstance(param.value, Buffer)]
     floats = [buffer for buffer in tensors if str(buffer.dtype).startswith(("float", "bfloat"))]
     if floats:
-        return _peak(max(floats, key=lambda buffer: _elements(buffer.shape)).dtype)
-    return _peak(tensors[0].dtype) if tensors else ""
+        return str(max(floats, key=lambda buffer: _elements(buffer.shape)).dtype)
+    return str(tensors[0].dtype) if tensors else ""
 
 
-def _peak(dtype: DType) -> str:
-    """The name of the peak of arithmetic on `dtype`: the cpu computes tfloat32 as float32."""
-    return "float32" if dtype == "tfloat32" else str(dtype)
+def host_peak(dtype: str) -> str:
+    """The name of a CPU's peak of arithmetic on `dtype`: it computes tfloat32 as float32."""
+    return "float32" if dtype == "tfloat32" else dtype
 
 
 def _elements(extents: Sequence[Expr]) -> float:

@@ -1,18 +1,22 @@
 """Published ceilings of GPUs, for the roofline of a kernel that no GPU has run.
 
 Each architecture stands for one product, named in the drawing, with the memory bandwidth and the
-peaks without sparsity of NVIDIA's documents:
+peaks without sparsity of the vendor's documents:
 
 - T4: "NVIDIA T4 Tensor Core GPU" (data sheet), "NVIDIA Turing GPU Architecture" (white paper);
 - A100: "NVIDIA A100 Tensor Core GPU Architecture" (white paper), table of peak rates;
 - A40: "NVIDIA A40" (data sheet), "NVIDIA Ampere GA102 GPU Architecture" (white paper);
 - L40S: "NVIDIA L40S" (data sheet), "NVIDIA Ada GPU Architecture" (white paper; 4-bit integers);
 - H100: "NVIDIA H100 Tensor Core GPU" (data sheet) and "... Architecture" (white paper);
-- RTX 5090: "NVIDIA RTX Blackwell GPU Architecture" (white paper), appendix A.
+- RTX 5090: "NVIDIA RTX Blackwell GPU Architecture" (white paper), appendix A;
+- MI250X: "AMD CDNA 2 Architecture" (white paper), one of its two dies, each a device of its own;
+- MI300X: "AMD Instinct MI300X" (data sheet), "AMD CDNA 3 Architecture" (white paper);
+- MI355X: "AMD Instinct MI355X" (data sheet), "AMD CDNA 4 Architecture" (white paper).
 
-Peaks of 16-bit floats, tf32, fp8, int8 and int4 are tensor cores' with accumulators of 32 bits;
-float64 has one of the ordinary units and one of tensor cores. Shared memory serves 32 banks of 4
-bytes a clock on each multiprocessor (CUDA C++ Programming Guide). The bandwidth of L2 is published
+Peaks of 16-bit floats, tf32, fp8, int8 and int4 are matrix units' with accumulators of 32 bits;
+float64 has one of the ordinary units and one of matrix units, and so has float32 of AMD, of which
+the larger one stands here. Shared memory serves 32 banks of 4 bytes a clock on each multiprocessor
+(CUDA C++ Programming Guide; of compute units AMD's white papers). The bandwidth of L2 is published
 for the A100 alone (5120 bytes a clock); elsewhere the roof is what the multiprocessors can take,
 64 bytes a clock each, which is higher than what a kernel sees.
 
@@ -35,8 +39,8 @@ from tileworkbench.compiler.ir.tile import Gemm
 from tileworkbench.compiler.machine.rates import Rates, listed, rates_of
 
 _NOTE = "published numbers, nothing was measured"
-FLOAT64_TENSOR = "float64 (tensor cores)"
-"""The peak of products of float64, where tensor cores have them."""
+FLOAT64_PRODUCTS = "float64 (products)"
+"""The peak of products of float64, where matrix units have them."""
 _BANK_BYTES, _PORT_BYTES = 128, 64  # a clock, of shared memory and from L2, on a multiprocessor
 
 
@@ -79,7 +83,7 @@ _PRODUCTS: Mapping[str, tuple[float, Mapping[str, float], float, int]] = {
     "sm_80": (
         1555,
         {"float16": 312, "bfloat16": 312, "tfloat32": 156, "float32": 19.5, "float64": 9.7}
-        | {FLOAT64_TENSOR: 19.5, "int8": 624, "int4": 1248},
+        | {FLOAT64_PRODUCTS: 19.5, "int8": 624, "int4": 1248},
         *(40, 5120),
     ),
     "sm_86": (
@@ -97,7 +101,7 @@ _PRODUCTS: Mapping[str, tuple[float, Mapping[str, float], float, int]] = {
     "sm_90": (
         3350,
         {"float16": 989, "bfloat16": 989, "tfloat32": 494, "float32": 67, "float64": 34}
-        | {FLOAT64_TENSOR: 67, "int8": 1979, "float8": 1979},
+        | {FLOAT64_PRODUCTS: 67, "int8": 1979, "float8": 1979},
         *(50, 0),
     ),
     "sm_120": (
@@ -105,6 +109,24 @@ _PRODUCTS: Mapping[str, tuple[float, Mapping[str, float], float, int]] = {
         {"float16": 209.5, "bfloat16": 209.5, "tfloat32": 104.8, "float32": 104.8, "int8": 838}
         | {"float8": 419},
         *(96, 0),
+    ),
+    "gfx90a": (
+        1638,
+        {"float16": 191.5, "bfloat16": 191.5, "float32": 47.9, "float64": 23.9}
+        | {FLOAT64_PRODUCTS: 47.9, "int8": 191.5},
+        *(8, 0),
+    ),
+    "gfx942": (
+        5300,
+        {"float16": 1307.4, "bfloat16": 1307.4, "xfloat32": 653.7, "float32": 163.4}
+        | {"float64": 81.7, FLOAT64_PRODUCTS: 163.4, "int8": 2614.9, "float8": 2614.9},
+        *(32, 0),
+    ),
+    "gfx950": (
+        8000,
+        {"float16": 2516.6, "bfloat16": 2516.6, "float32": 157.3, "float64": 78.6}
+        | {FLOAT64_PRODUCTS: 78.6, "int8": 5033.2, "float8": 5033.2},
+        *(32, 0),
     ),
 }
 
@@ -167,12 +189,12 @@ def peak_name(program: Program, machine: Machine) -> str:
 def product_peak(dtype: str, peaks: Collection[str]) -> str:
     """The name of the peak that bounds products of `dtype`, of those in `peaks`.
 
-    Tensor cores take float32 as tf32, signed and unsigned integers at one rate, and all kinds of
+    NVIDIA's tensor cores take float32 as tf32. Matrix units take signed and unsigned integers at one rate, and all kinds of
     8-bit floats at one. What they do not have is multiplied as the next larger type that holds it.
     """
     kinds = [dtype.replace("uint", "int")]
     if dtype == "float64":
-        kinds = [FLOAT64_TENSOR, "float64"]
+        kinds = [FLOAT64_PRODUCTS, "float64"]
     elif dtype.startswith("float8"):
         kinds = ["float8", "float16"]
     elif dtype.startswith(("float4", "float6")):
@@ -184,6 +206,7 @@ def product_peak(dtype: str, peaks: Collection[str]) -> str:
 
 _AS = {
     "float32": ("tfloat32", "float32"),
+    "tfloat32": ("tfloat32", "xfloat32", "float32"),  # AMD does not multiply float32 in it unless asked to
     "bfloat16": ("bfloat16", "float32"),
     **dict.fromkeys(("int4", "uint4"), ("int4", "int8")),
 }

@@ -178,7 +178,7 @@ def _on_gpu(kernel: Kernel) -> tuple[Machine | None, tuple[Point, ...]]:
 
 def _on_cpu(kernel: Kernel, measures: bool) -> tuple[Machine | None, tuple[Point, ...]]:
     from tileworkbench.bench.ceilings import machine
-    from tileworkbench.bench.kernel import arithmetic_dtype
+    from tileworkbench.bench.kernel import arithmetic_dtype, host_peak
     from tileworkbench.bench.points import Point, least_us
     from tileworkbench.bench.roofline import home_level, result_points
     from tileworkbench.compiler.device.host.threads import get_num_threads
@@ -202,7 +202,7 @@ def _on_cpu(kernel: Kernel, measures: bool) -> tuple[Machine | None, tuple[Point
         stats.flops.value,
         bytes_,
         predicted_us,
-        arithmetic_dtype(kernel.program),
+        host_peak(arithmetic_dtype(kernel.program)),
         home_level(bytes_, threads, machine()),
         threads,
         predicted=True,

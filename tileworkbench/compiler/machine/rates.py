@@ -5,8 +5,10 @@ Architecture", "NVIDIA Ampere GA102 GPU Architecture", "NVIDIA Ada GPU Architect
 Tensor Core GPU Architecture", "NVIDIA RTX Blackwell GPU Architecture", and data sheets of the same
 products (multiprocessors, boost clock, operations of tensor cores per multiprocessor and cycle,
 bandwidth of memory); CUDA C++ Programming Guide, "Multiprocessor Level" (warp schedulers).
-Latencies and the bytes from the cache are round numbers of published micro-benchmarks, the same for
-all.
+AMD: white papers "AMD CDNA 2/3/4 Architecture" and data sheets of the products (compute units,
+peak engine clock, operations of matrix cores per unit and cycle, bandwidth of memory; one of the
+two dies of an MI250X, which is a device of its own). Latencies and the bytes from the cache are
+round numbers of published micro-benchmarks, the same for all.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ class Rates:
 
     `flops` are of matrix instructions, by what is multiplied. `memory_bytes` is its share of the
     memory's bandwidth, `cache_bytes` what comes from the L2 cache at most, `shared_bytes` what
-    shared memory serves, `warps` how many warps issue an instruction. `latency` are the cycles
-    until a copy from global memory lands.
+    shared memory serves, `warps` how many warps issue an instruction, `lanes` how many of their
+    threads are computed. `latency` are the cycles until a copy from global memory lands.
+    `matrix_units` is the vendor's word for what executes matrix instructions.
     """
 
     product: str
@@ -34,6 +37,8 @@ class Rates:
     shared_bytes: int = 128
     warps: int = 4
     latency: int = 500
+    lanes: int = 128
+    matrix_units: str = "tensor cores"
 
     def copy_cycles(self, bytes_: float, fresh: float) -> float:
         """How long `bytes_` of global memory take, of which the part `fresh` is in no cache."""
@@ -51,6 +56,23 @@ def _integers(rate: int, of_4_bits: bool = False) -> dict[str, int]:
     return rates | ({"int4": 2 * rate, "uint4": 2 * rate} if of_4_bits else {})
 
 
+def _compute_units(
+    product: str, units: int, clock_mhz: int, memory_bytes: float, flops: Mapping[str, int]
+) -> Rates:
+    """Compute units of AMD, four of whose waves take turns on 16 lanes each."""
+    return Rates(
+        *(product, units, clock_mhz, memory_bytes, flops),
+        warps=1,
+        lanes=64,
+        matrix_units="matrix cores",
+    )
+
+
+def _matrix_cores(rate: int, **others: int) -> dict[str, int]:
+    """Rates of 16-bit floats, and of float32."""
+    return {"float16": rate, "bfloat16": rate, "float32": 256, **others}
+
+
 _RATES = {
     "sm_75": Rates("Tesla T4", 40, 1590, 5.0, {"float16": 1024, **_integers(2048, True)}),
     "sm_80": Rates(
@@ -65,6 +87,18 @@ _RATES = {
     ),
     "sm_120": Rates(
         *("GeForce RTX 5090", 170, 2407, 4.4), _floats(512, float8=1024, **_integers(2048))
+    ),
+    "gfx90a": _compute_units(
+        *("Instinct MI250X, one die", 110, 1700, 8.8),
+        _matrix_cores(1024, float64=256, **_integers(1024)),
+    ),
+    "gfx942": _compute_units(
+        *("Instinct MI300X", 304, 2100, 8.3),
+        _matrix_cores(2048, tfloat32=1024, float64=256, float8=4096, **_integers(4096)),
+    ),
+    "gfx950": _compute_units(
+        *("Instinct MI355X", 256, 2400, 13.0),
+        _matrix_cores(4096, float64=128, float8=8192, **_integers(8192)),
     ),
 }
 _SAME = {"sm_90a": "sm_90"}

@@ -48,9 +48,12 @@ def helper_lines(code: str, entry: str) -> int:
     return 0
 
 
-_HELPER = re.compile(r"__forceinline__ [^(]*\b(\w+)\([^;{}]*\)\s*\{(.*?)\n\}", re.DOTALL)
+_HELPER = re.compile(
+    r"__device__ (?:__forceinline__|inline) [^(]*\b(\w+)\([^;{}]*\)\s*\{(.*?)\n\}", re.DOTALL
+)
 _ASM = re.compile(r"asm volatile\(\"(.*?)\"\s*:", re.DOTALL)
 _OPCODE = re.compile(r"(?<![\w.%])(?!setp|selp)[a-z]\w*(?:\.[\w:]+)+")  # but those about predicates
+_AMDGCN = re.compile(r"__builtin_amdgcn_((?!fence)\w+)")  # named as their instructions are
 _BUILT_IN = re.compile(r"\b(__syncthreads|__syncwarp|__shfl\w*|atomic\w+)\s*\(")
 _LLVM = re.compile(r"@llvm\.([\w.]+)\(")
 
@@ -67,6 +70,8 @@ def instructions(view: KernelView, live: bool) -> dict[str, tuple[str, int]]:
     for helper, body in _HELPER.findall(code):
         if (text := _ASM.search(body)) and (opcode := _OPCODE.search(text[1])):
             names[helper] = opcode[0]
+        elif intrinsic := _AMDGCN.search(body):
+            names[helper] = intrinsic[1]
     counts = Counter(re.findall(r"\b(\w+)\s*\(", code))
     places = {name: counts[name] - (name != told) for name, told in names.items()}
     return {name: (names[name], places[name]) for name in sorted(names) if places[name] > 0}

@@ -298,7 +298,7 @@ class _Builder:
         else:
             texts += [
                 f"{rates.product}: {rates.multiprocessors} multiprocessors at {rates.clock_mhz} "
-                "MHz, tensor cores at their published peak.",
+                f"MHz, {rates.matrix_units} at their published peak.",
                 f"Of what is copied {self._fresh:.0%} comes from memory, at this multiprocessor's "
                 f"share of {rates.memory_bytes:.1f} bytes per cycle, the rest from the L2 cache at "
                 f"{rates.cache_bytes}; a copy lands {rates.latency} cycles after that.",
@@ -344,7 +344,7 @@ def _limit(busy: Mapping[str, float], rates: Rates | None) -> str:
         return "not known without rates"
     copies, products = busy["copies"], busy["products"]
     if max(copies, products) >= _FULL:
-        return "copies from global memory" if copies >= products else "the tensor cores"
+        return "copies from global memory" if copies >= products else f"the {rates.matrix_units}"
     if copies + products >= _FULL:
         return "copies and products in turn: more stages would let them overlap"
     return "latency: neither copies nor products are busy all the time"
