@@ -189,8 +189,9 @@ def peak_name(program: Program, machine: Machine) -> str:
 def product_peak(dtype: str, peaks: Collection[str]) -> str:
     """The name of the peak that bounds products of `dtype`, of those in `peaks`.
 
-    NVIDIA's tensor cores take float32 as tf32. Matrix units take signed and unsigned integers at one rate, and all kinds of
-    8-bit floats at one. What they do not have is multiplied as the next larger type that holds it.
+    NVIDIA's tensor cores take float32 as tf32. Matrix units take signed and unsigned integers at
+    one rate, and all kinds of 8-bit floats at one. What they do not have is multiplied as the next
+    larger type that holds it.
     """
     kinds = [dtype.replace("uint", "int")]
     if dtype == "float64":
@@ -206,7 +207,7 @@ def product_peak(dtype: str, peaks: Collection[str]) -> str:
 
 _AS = {
     "float32": ("tfloat32", "float32"),
-    "tfloat32": ("tfloat32", "xfloat32", "float32"),  # AMD does not multiply float32 in it unless asked to
+    "tfloat32": ("tfloat32", "xfloat32", "float32"),  # AMD's is apart: float32 is not taken as it
     "bfloat16": ("bfloat16", "float32"),
     **dict.fromkeys(("int4", "uint4"), ("int4", "int8")),
 }
