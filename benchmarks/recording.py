@@ -15,7 +15,7 @@ import gc
 import statistics
 import time
 import tracemalloc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -34,27 +34,45 @@ from tileworkbench.compiler.sim.numerics.widening import wide_arguments, widened
 from tileworkbench.compiler.sim.observers import Observer
 from tileworkbench.compiler.sim.replay.recorder import MEMORY_BYTES, StepRecorder
 from tileworkbench.compiler.sim.writes import WriteLog
+from tileworkbench.kernels import flash_attention
 
 LIMIT = 3.0  # times the simulation
+HOPPER = "cuda:sm_90a"
 PLAIN = SimOptions(races=False, uninitialised=False, misaligned=False, prints=False)
 CHECKED = SimOptions(prints=False)
-SHAPES = dict.fromkeys("ABC", (SIZE, SIZE))
 
 
 @dataclass(frozen=True, slots=True)
 class Recorder:
     """A recorder, and the options of the runs that it watches."""
 
-    make: Callable[[], Observer]
+    make: Callable[[Mapping[str, tuple[int, ...]]], Observer]  # from the shapes of the tensors
     options: SimOptions
 
 
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A kernel, its target and inputs."""
+
+    name: str
+    target: str
+    program: Program
+    arguments: Mapping[str, np.ndarray[Any, Any]]
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Those of the tensors, by name."""
+        return {name: array.shape for name, array in self.arguments.items()}
+
+
 RECORDERS: Mapping[str, Recorder] = {
-    "write log": Recorder(WriteLog, PLAIN),
-    "footprint": Recorder(FootprintRecorder, PLAIN),
-    "footprint, one block": Recorder(lambda: FootprintRecorder(0), replace(PLAIN, blocks=(0,))),
+    "write log": Recorder(lambda _: WriteLog(), PLAIN),
+    "footprint": Recorder(lambda _: FootprintRecorder(), PLAIN),
+    "footprint, one block": Recorder(
+        lambda _: FootprintRecorder(0), replace(PLAIN, blocks=(0,))
+    ),
     "replay, one block": Recorder(
-        lambda: StepRecorder(MEMORY_BYTES, SHAPES, 1), replace(CHECKED, blocks=(0,))
+        lambda shapes: StepRecorder(MEMORY_BYTES, shapes, 1), replace(CHECKED, blocks=(0,))
     ),
 }
 """By the name of the row."""
@@ -66,34 +84,54 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one round, nothing written")
     given = parser.parse_args()
     facts = environment(["numpy"])
-    program = matmul()
-    lowered = lower_program(program, resolve_target(TARGET))[-1].program
-    random = np.random.default_rng(0)
-    a, b = (random.standard_normal((SIZE, SIZE)).astype(np.float16) for _ in range(2))
-    arguments = {"A": a, "B": b, "C": np.zeros((SIZE, SIZE), np.float16)}
-    rows = []
-    for stage, each in (("tile", program), ("SIMT", lowered)):
-        for name, recorder in RECORDERS.items():
-
-            def run(*observers: Observer, each: Program = each, by: Recorder = recorder) -> None:
-                options = replace(by.options, observers=observers)
-                simulate(each, arguments, None, options, program)
-                for observer in observers:
-                    finish(observer)
-
-            recorded = partial(made_and_watched, recorder.make, run)
-            rows.append({"program": stage, "recorder": name} | measured(run, recorded, given))
-    rows.append(
-        {"program": "tile", "recorder": "numerics, one block (two runs)"}
-        | measured(partial(both, program, arguments), partial(compare, program, arguments), given)
-    )
+    rows = [row for case in cases() for row in rows_of(case, given)]
     text = (
-        f"fp16, {SIZE}^3 in tiles of 128 x 128 x 32, 3 stages, {TARGET}.\n\n{table(rows)}\n\n"
+        f"matmul: fp16, {SIZE}^3 in tiles of 128 x 128 x 32, 3 stages, {TARGET}. attention: fp16, "
+        f"2 heads of 64, 256 queries in tiles of 128, 256 keys in tiles of 64, {HOPPER}.\n\n"
+        f"{table(rows)}\n\n"
         f"The goal is {LIMIT:.0f} times the simulation at most.\n"
     )
     print(text)
     if not given.quick:
         print(f"written to {write_results('recording', facts, rows, text)}")
+
+
+def cases() -> Iterator[Case]:
+    """A product of matrices in threads of sm_80, and attention in the roles of sm_90a."""
+    random = np.random.default_rng(0)
+
+    def half(*shape: int) -> np.ndarray[Any, Any]:
+        return random.standard_normal(shape).astype(np.float16)
+
+    product = {"A": half(SIZE, SIZE), "B": half(SIZE, SIZE), "C": half(SIZE, SIZE)}
+    yield Case("matmul", TARGET, matmul(), product)
+    length, heads, width = 256, 2, 64
+    page = flash_attention(
+        1, heads, length, length, width, "float16", block_M=128, block_N=64, threads=256
+    )
+    given = {name: half(1, length, heads, width) for name in ("Q", "K", "V", "Output")}
+    row_sums = np.zeros((1, heads, length), np.float32)
+    yield Case("attention", HOPPER, page.program, given | {"L": row_sums})
+
+
+def rows_of(case: Case, given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """The recorders on the program as written and after the last pass, and numerics."""
+    lowered = lower_program(case.program, resolve_target(case.target))[-1].program
+    for stage, each in (("tile", case.program), ("SIMT", lowered)):
+        for name, recorder in RECORDERS.items():
+
+            def run(*observers: Observer, each: Program = each, by: Recorder = recorder) -> None:
+                options = replace(by.options, observers=observers)
+                simulate(each, case.arguments, None, options, case.program)
+                for observer in observers:
+                    finish(observer)
+
+            recorded = partial(made_and_watched, partial(recorder.make, case.shapes), run)
+            head = {"program": f"{case.name}, {stage}", "recorder": name}
+            yield head | measured(run, recorded, given)
+    plain = partial(both, case.program, case.arguments)
+    head = {"program": f"{case.name}, tile", "recorder": "numerics, one block (two runs)"}
+    yield head | measured(plain, partial(compare, case.program, case.arguments), given)
 
 
 def finish(observer: Observer) -> None:
@@ -102,7 +140,7 @@ def finish(observer: Observer) -> None:
         case FootprintRecorder():
             observer.finish()
         case StepRecorder():
-            observer.replay("matmul", "")
+            observer.replay("kernel", "")
 
 
 def made_and_watched(make: Callable[[], Observer], run: Callable[..., None]) -> None:

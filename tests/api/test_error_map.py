@@ -21,6 +21,7 @@ from tileworkbench.compiler.diagnostics import (
     RunError,
     interrupted,
 )
+from tileworkbench.kernels import flash_attention
 from tileworkbench.workbench import checking, locating
 
 CASES = wrong_kernels.cases() | wrong_synchronisation.cases()
@@ -219,7 +220,8 @@ def test_the_pass_that_broke_it_joins_the_map() -> None:
     assert kernel.locate().pattern.endswith(said)
 
 
-def test_a_pass_that_breaks_a_result_is_named_in_the_map() -> None:
+def broken_after(right: Any, after: str, buffer: str) -> Any:
+    """The kernel with what is stored to `buffer` doubled in its IR after a pass."""
     from dataclasses import replace
 
     from tileworkbench.compiler.ir.build import binary
@@ -227,18 +229,36 @@ def test_a_pass_that_breaks_a_result_is_named_in_the_map() -> None:
     from tileworkbench.compiler.ir.stmt import Store
     from tileworkbench.editing.ir import edit_ir
 
-    right = CASES["wrong_warp"][0].with_target("sim:sm_80").compile()
-    name = next(each.name for each in right.passes if each.name == "expand_pipelines")
-    program = right.passes[name].program
-
     def doubled(stmt: Any) -> Any:
-        into_b = isinstance(stmt, Store) and stmt.buffer.name == "B"
-        return replace(stmt, value=binary("add", stmt.value, stmt.value)) if into_b else stmt
+        into = isinstance(stmt, Store) and stmt.buffer.name == buffer
+        return replace(stmt, value=binary("add", stmt.value, stmt.value)) if into else stmt
 
+    name = next(each.name for each in right.passes if each.name == after)
+    program = right.passes[name].program
     changed = with_body(program, Rewriter(rewrite_stmt=doubled)(program.body))
-    wrong = edit_ir(right, str(changed), name)
+    return edit_ir(right, str(changed), name)
+
+
+def test_a_pass_that_breaks_a_result_is_named_in_the_map() -> None:
+    right = CASES["wrong_warp"][0].with_target("sim:sm_80").compile()
+    wrong = broken_after(right, "expand_pipelines", "B")
     args = CASES["wrong_warp"][2]
     with pytest.raises(CheckError):
+        wrong.check(lambda *given: right(*given), *args)
+    found = wrong.validate(*wrong._failed[1])
+    assert found.first_wrong == "edited"
+    assert wrong.error_map.pattern.endswith("; first wrong after pass edited")
+
+
+@pytest.mark.slow
+def test_a_pass_that_breaks_attention_on_sm_90a_is_named() -> None:
+    """Roles, copies by the engine and products of warpgroups before and after the wrong pass."""
+    page = flash_attention(1, 1, 64, 128, 64, "float16", block_M=64, threads=128)
+    right = tw.compile(page, target="sim:sm_90a")
+    wrong = broken_after(right, "specialize_warps", "Output")
+    random = np.random.default_rng(0)
+    args = [random.standard_normal((1, n, 1, 64)).astype(np.float16) for n in (64, 128, 128)]
+    with pytest.raises(CheckError, match="elements of 'Output'"):
         wrong.check(lambda *given: right(*given), *args)
     found = wrong.validate(*wrong._failed[1])
     assert found.first_wrong == "edited"

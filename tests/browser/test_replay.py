@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import nbformat
+import pytest
 
 from tests.browser.lab import LabServer, NotebookPage
 
@@ -170,3 +171,72 @@ def settled(view: Locator, buffer: str, across: float, down: float) -> str:
     point(view, buffer, across, down)
     view.locator(".tw-replay-info", has_text="line").wait_for()
     return view.locator(".tw-replay-info").inner_text()
+
+
+PRODUCT = """\
+%%tile -t {target} --quiet -o {name}
+def {name}(A: T.Tensor((128, 192), "float16"), B: T.Tensor((192, 64), "float16")):
+    C = T.empty((128, 64), "float16")
+    with T.Kernel(2, threads=128) as bx:
+        a = T.alloc_shared((64, 32), "float16")
+        b = T.alloc_shared((32, 64), "float16")
+        c = T.alloc_fragment((64, 64), "float32")
+        T.clear(c)
+        for k in T.Pipelined(6, num_stages=3):
+            T.copy(A[bx * 64, k * 32], a)
+            T.copy(B[k * 32, 0], b)
+            T.gemm(a, b, c)
+        T.copy(c, C[bx * 64, 0])
+    return C
+"""
+
+
+@pytest.mark.slow
+def test_roles_of_a_hopper_and_waves_of_amd(
+    lab: LabServer, open_notebook: Callable[[str], NotebookPage]
+) -> None:
+    texts = [
+        "%load_ext tileworkbench",
+        PRODUCT.format(target="sim:sm_90a", name="roles"),
+        "roles.show('replay')",
+        PRODUCT.format(target="sim:gfx942", name="waves"),
+        "waves.show('replay')",
+    ]
+    cells = [nbformat.v4.new_code_cell(text) for text in texts]
+    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    content = nbformat.v4.new_notebook(cells=cells, metadata=metadata)
+    nbformat.write(content, lab.root / "roles.ipynb")
+    notebook = open_notebook("roles.ipynb")
+    notebook.run_all()
+    notebook.page.set_default_timeout(SECONDS)
+    assert notebook.cell_errors() == []
+
+    roles = notebook.output(2)
+    where = roles.locator(".tw-replay-where")
+    where.get_by_text(re.compile(r"of \d\d$")).wait_for()  # as written it is short
+    roles.get_by_label("Stage").select_option("specialize_warps")
+    where.get_by_text(re.compile(r"of \d\d\d$")).wait_for()
+    step, events = roles.get_by_label("Step", exact=True), roles.locator(".tw-replay-event")
+    last = int(step.get_attribute("max") or 0)
+    wanted = (
+        r"wgmma\s+.*elements of c under way .*by consumer 0 \(threads 0-127\); they land in step",
+        r"waits\s+producer \(thread 128\) waits for parity \d of 'emptied\[\d\]'",
+    )
+    for number in range(last // 2, last):  # copies are made long before: the producer waits
+        step.fill(str(number))
+        where.get_by_text(f"Step {number} of {last}").wait_for()
+        said = " ".join(events.all_inner_texts())
+        if all(re.search(each, said) for each in wanted):
+            break
+    else:
+        raise AssertionError(said)
+    assert "(threads 0-127)" in where.inner_text()
+
+    waves = notebook.output(4)
+    waves.get_by_label("Stage").select_option("flatten_buffers")
+    waves.locator(".tw-replay-where").get_by_text(re.compile(r"of \d\d\d$")).wait_for()
+    step = waves.get_by_label("Step", exact=True)
+    step.fill(step.get_attribute("max") or "")
+    waves.locator("figure[data-buffer='a_registers']").wait_for()  # copies pass through them
+    assert "value" in point(waves, "C", 0.5, 0.5)
+    assert (notebook.errors, notebook.outside) == ([], [])
