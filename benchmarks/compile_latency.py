@@ -238,6 +238,7 @@ def measure_gpu(name: str, program: Any) -> dict[str, float]:
 
 def import_gpu() -> Callable[[], str | None]:
     """Import what compiles for a GPU; returns what says whether NVRTC is missing."""
+    from tileworkbench import compile  # noqa: F401
     from tileworkbench.compiler.device import sim  # noqa: F401
     from tileworkbench.compiler.device.nvidia.kernel import missing_nvrtc
     from tileworkbench.compiler.passes.pipeline import pipeline
