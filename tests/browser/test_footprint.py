@@ -65,6 +65,8 @@ def test_a_block_lights_its_elements(
     assert label(view, 3).endswith("of block 15 alone: 256 cells")
     view.get_by_role("button", name="Zoom to the block").click()
     view.get_by_text("C 256×256: stores", exact=True).wait_for()  # a cell is one element
+    view.get_by_label("Colour").select_option("warp")
+    assert "the warp of block (3, 3) that stores it" in view.inner_text()
     view.get_by_label("Colour").select_option("thread")
     assert "the thread of block (3, 3) that stores it" in view.inner_text()
     picture = view.locator("canvas").nth(3)
