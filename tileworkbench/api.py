@@ -47,7 +47,7 @@ class TargetStatus:
 def targets() -> list[TargetStatus]:
     """Every target with what is usable on this machine and why the others are not."""
     from tileworkbench.compiler.device.amd.clang import missing_compiler
-    from tileworkbench.compiler.device.amd.kernel import UNAVAILABLE
+    from tileworkbench.compiler.device.amd.driver import missing_device as missing_hip
     from tileworkbench.compiler.device.nvidia.driver import missing_device
     from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 
@@ -56,7 +56,8 @@ def targets() -> list[TargetStatus]:
     clang = missing_compiler() or ""
     for arch in ARCHITECTURES:
         if arch.startswith("gfx"):
-            statuses.append(TargetStatus(f"hip:{arch}", False, UNAVAILABLE))
+            absent = missing_hip(arch) or ""
+            statuses.append(TargetStatus(f"hip:{arch}", not absent, absent))
             statuses.append(TargetStatus(f"sim:{arch}", True))
             statuses.append(TargetStatus(f"emu:{arch}", not clang, clang))
             continue

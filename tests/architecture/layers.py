@@ -100,7 +100,9 @@ RULES: Mapping[str, Rule] = {
         (*_FOUNDATION, "compiler.runtime"), lazy=("llvmlite", "platformdirs", "torch")
     ),
     "compiler.device.host.kernel": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_COMPILING)),
-    "compiler.device.nvidia": Rule(("compiler.diagnostics",), lazy=("platformdirs",)),
+    "compiler.device.nvidia": Rule(
+        ("compiler.diagnostics", "compiler.device.launch"), lazy=("platformdirs",)
+    ),
     "compiler.device.nvidia.kernel": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_COMPILING)),
     "compiler.driver": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_COMPILING)),
     "language": Rule((*_FOUNDATION, "compiler.analysis", "compiler.frontend")),

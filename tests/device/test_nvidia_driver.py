@@ -14,6 +14,7 @@ import pytest
 
 import tileworkbench as tw
 import tileworkbench.language as T
+from tileworkbench.compiler.device.launch import current_ordinal, current_stream, pack_arguments
 from tileworkbench.compiler.device.nvidia import driver
 from tileworkbench.compiler.device.nvidia import kernel as nvidia
 from tileworkbench.compiler.device.nvidia.driver import (
@@ -24,7 +25,6 @@ from tileworkbench.compiler.device.nvidia.driver import (
     open_device,
     open_driver,
 )
-from tileworkbench.compiler.device.nvidia.launch import pack_arguments
 from tileworkbench.compiler.device.nvidia.nvrtc import CudaBuild
 from tileworkbench.compiler.diagnostics import ArgumentError, DeviceUnavailableError, RunError
 from tileworkbench.compiler.driver import clear_memory_cache
@@ -251,9 +251,9 @@ def test_the_current_stream_is_pytorchs(monkeypatch: pytest.MonkeyPatch) -> None
         current_device=lambda: 2,
     )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
-    assert (driver.current_stream(2), driver.current_ordinal()) == (1234, 2)
+    assert (current_stream(2), current_ordinal()) == (1234, 2)
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert (driver.current_stream(2), driver.current_ordinal()) == (0, 0)
+    assert (current_stream(2), current_ordinal()) == (0, 0)
 
 
 class OnDevice:

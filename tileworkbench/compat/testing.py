@@ -69,6 +69,19 @@ def requires_cuda(*args: Any) -> Any:
     return _unless(missing_device() or "", args)
 
 
+def _requires_hip(name: str, arch: str | None = None) -> Callable[..., Any]:
+    """A decorator that skips a test where no AMD GPU (of this architecture) can be used."""
+
+    def requires(*args: Any) -> Any:
+        from tileworkbench.compiler.device.amd.driver import missing_device
+
+        return _unless(missing_device(arch) or "", args)
+
+    requires.__name__ = requires.__qualname__ = name
+    requires.__doc__ = f"Skip a test where no {arch or 'AMD GPU'} can be used."
+    return requires
+
+
 def _absent(name: str, reason: str) -> Callable[..., Any]:
     def requires(*args: Any) -> Any:
         return _unless(reason, args)
@@ -78,7 +91,6 @@ def _absent(name: str, reason: str) -> Callable[..., Any]:
     return requires
 
 
-_AMD = "calls of AMD's driver are not part of this version"
 _APPLE = "code for Apple GPUs is not part of this version"
 # What a test may need, beyond CUDA.
 FEATURES: dict[str, Callable[..., Any]] = {
@@ -87,15 +99,16 @@ FEATURES: dict[str, Callable[..., Any]] = {
         for name in ("cuda_or_cdna", "cudagraph", "gpu", "nvptx", "tensorcore")
     },
     **{
-        f"requires_{name}": _absent(f"requires_{name}", _AMD)
-        for name in ("cdna", "gfx950", "hipblas", "matrixcore", "rocm")
+        f"requires_{name}": _requires_hip(f"requires_{name}")
+        for name in ("cdna", "matrixcore", "rocm")
     },
+    "requires_gfx950": _requires_hip("requires_gfx950", "gfx950"),
     "requires_metal": _absent("requires_metal", _APPLE),
     **{
         f"requires_{name}": _absent(f"requires_{name}", f"{name} is not part of this version")
         for name in (
             *("ascend", "cublas", "cudnn", "cutlass", "multi_gpu", "nccl", "opencl", "rpc"),
-            *("hexagon", "vulkan"),
+            *("hexagon", "hipblas", "vulkan"),
         )
     },
 }

@@ -14,7 +14,7 @@ _DEVICES = {
     2: "cuda",
     3: "cpu",
     8: "metal",
-    10: "rocm",
+    10: "cuda",  # ROCm: as torch calls it
     11: "cpu",
     13: "cuda",
     14: "oneapi",

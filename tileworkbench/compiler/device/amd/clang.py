@@ -115,7 +115,7 @@ def compile_hip(source: str, arch: str, *, name: str = "kernel.hip") -> HipBuild
         ):
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
-                raise _compile_error(source, name, done.stderr.replace(f"{folder}{os.sep}", ""))
+                raise compile_error(source, name, done.stderr.replace(f"{folder}{os.sep}", ""))
         assembly = listing.read_text(encoding="utf-8")
         return HipBuild(arch, assembly, linked.read_bytes(), read_resources(assembly))
 
@@ -126,9 +126,9 @@ def host_compiler() -> tuple[str, ...]:
     return (program, "cc") if Path(program).stem == "zig" else (program,)
 
 
-def _compile_error(source: str, name: str, log: str) -> HipCompileError:
+def compile_error(source: str, name: str, log: str) -> HipCompileError:
     """The error of a failed compilation: the first complaint with the line it is about."""
-    match = re.search(rf"^{re.escape(name)}:(\d+):\d+: (?:fatal )?error: (.*)$", log, re.M)
+    match = re.search(rf"^(?:.*/)?{re.escape(name)}:(\d+):\d+: (?:fatal )?error: (.*)$", log, re.M)
     if match is None:
         said = next((line for line in log.splitlines() if "error" in line), "no reason given")
         return HipCompileError(f"'{name}' cannot be compiled: {said}", log)

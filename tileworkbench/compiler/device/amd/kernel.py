@@ -1,8 +1,9 @@
-"""AMD's GPUs: HIP text and code objects. No driver is called yet."""
+"""AMD's GPUs: HIP text, code objects, and the HIP runtime."""
 
 from __future__ import annotations
 
-from typing import ClassVar, NoReturn
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from tileworkbench.compiler.device.amd.clang import (
     HipBuild,
@@ -10,14 +11,15 @@ from tileworkbench.compiler.device.amd.clang import (
     missing_compiler,
     require_compiler,
 )
-from tileworkbench.compiler.device.gpu import Device, GpuKernel, Loaded
-from tileworkbench.compiler.diagnostics import DeviceUnavailableError, UnsupportedError
+from tileworkbench.compiler.device.amd.driver import HipDevice, LoadedKernels, open_device
+from tileworkbench.compiler.device.amd.hiprtc import compile_code_object, find_hiprtc
+from tileworkbench.compiler.device.gpu import Call, Device, GpuKernel, Loaded, buffer_bytes
+from tileworkbench.compiler.device.launch import current_ordinal
+from tileworkbench.compiler.diagnostics import RunError, UnsupportedError
 from tileworkbench.compiler.emit.c_like.program import Module
 from tileworkbench.compiler.emit.hip.dialect import generate_hip
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.target import Target
-
-UNAVAILABLE = "calls of AMD's driver are not part of this version"
 
 
 class HipToolchain:
@@ -44,12 +46,52 @@ class HipToolchain:
 
 
 class AmdDevice(Device):
-    """A GPU of this machine: kernels are compiled for it and cannot be called."""
+    """A GPU of this machine; PyTorch's current one, if PyTorch uses any. Not run on hardware."""
 
     memory = "cuda"  # as torch calls the memory of AMD's GPUs
 
-    def open(self) -> NoReturn:
-        raise DeviceUnavailableError(UNAVAILABLE, hint="simulate the kernel: target 'sim:<arch>'")
+    def open(self) -> None:
+        open_device()
 
     def load(self, kernel: GpuKernel) -> Loaded:
-        self.open()
+        return _OnDevices(kernel)
+
+
+@dataclass(slots=True)
+class _OnDevices:
+    """The code of a kernel on each device that it has run on."""
+
+    kernel: GpuKernel
+    loaded: dict[int, LoadedKernels] = field(default_factory=dict)
+
+    def launch(self, call: Call) -> None:
+        sizes = [buffer_bytes(each, call.numbers) for each in self.kernel.module.workspaces]
+        self._on(call.bound.device).run(call.grids, [*call.bound.slots], sizes)
+
+    def _on(self, name: str) -> LoadedKernels:
+        """The code on the device "cuda:1", or on the current one ("cuda")."""
+        index = name.partition(":")[2]
+        ordinal = int(index) if index else current_ordinal()
+        if ordinal not in self.loaded:
+            device = open_device(ordinal)
+            launches = self.kernel.module.launches
+            self.loaded[ordinal] = LoadedKernels(device, self._code_object(device), launches)
+        return self.loaded[ordinal]
+
+    def _code_object(self, device: HipDevice) -> bytes:
+        """Made by ROCm's own compiler where it is, else by clang. Raises `RunError` on another
+        machine than the kernel is for.
+        """
+        kernel, arch = self.kernel, self.kernel.target.arch
+        if device.arch != arch:
+            raise RunError(
+                f"'{kernel.record.name}' is compiled for '{arch}', and '{device.name}' is a "
+                f"'{device.arch}'",
+                hint=f"compile it with target='hip:{device.arch}'",
+            )
+        library = find_hiprtc()
+        if library is None:
+            code: bytes = kernel.compiled().code_object
+            return code
+        text, name = kernel.module.text, f"{kernel.record.name}.hip"
+        return compile_code_object(library, text, device.isa, name=name)

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from tileworkbench.compiler.device.nvidia.launch import Launch, configure, pack_arguments
+from tileworkbench.compiler.device.launch import Launch, current_stream, pack_arguments
+from tileworkbench.compiler.device.nvidia.launch import configure
 from tileworkbench.compiler.diagnostics import ArgumentError, DeviceUnavailableError, RunError
 
 _HINT = "targets 'sim:<arch>' and 'ptx:<arch>' run the kernel without one"
@@ -256,13 +257,6 @@ class LoadedKernels:
             )
 
 
-def current_stream(ordinal: int = 0) -> int:
-    """PyTorch's current stream of a device where PyTorch uses CUDA in this process, else the
-    default one."""
-    torch = _torch_with_cuda()
-    return 0 if torch is None else int(torch.cuda.current_stream(ordinal).cuda_stream)
-
-
 def wait_for_stream(stream: int, ordinal: int) -> None:
     """Return when all that was put into a `CUstream` of a device is done."""
     device = open_device(ordinal)
@@ -278,14 +272,3 @@ def pointer_ordinal(pointer: int) -> int:
     if driver.library.cuPointerGetAttribute(ctypes.byref(ordinal), _POINTER_DEVICE_ORDINAL, where):
         raise ArgumentError("points to no memory of a CUDA device")
     return ordinal.value
-
-
-def current_ordinal() -> int:
-    """PyTorch's current device where PyTorch uses CUDA in this process, else the first one."""
-    torch = _torch_with_cuda()
-    return 0 if torch is None else int(torch.cuda.current_device())
-
-
-def _torch_with_cuda() -> Any:
-    torch: Any = sys.modules.get("torch")
-    return torch if torch is not None and torch.cuda.is_available() else None

@@ -6,11 +6,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tileworkbench.compiler.device.gpu import Call, Device, GpuKernel, Loaded, buffer_bytes
-from tileworkbench.compiler.device.nvidia.driver import (
-    LoadedKernels,
-    current_ordinal,
-    open_device,
-)
+from tileworkbench.compiler.device.launch import current_ordinal
+from tileworkbench.compiler.device.nvidia.driver import LoadedKernels, open_device
 from tileworkbench.compiler.device.nvidia.nvrtc import (
     CudaBuild,
     compile_cuda,

@@ -1,0 +1,79 @@
+"""HIP C++ to a code object in this process, on a machine with ROCm: ctypes on the hiprtc C API.
+
+Written by the HIP RTC programming guide; tests call it with libraries that record what they are
+asked. Not run with ROCm.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+from tileworkbench.compiler.device.amd.clang import HipCompileError, compile_error
+from tileworkbench.compiler.device.amd.driver import load_library
+
+# As the other route compiles it; memory is read as elements, words and vectors.
+_OPTIONS = ("-O3", "-fno-strict-aliasing", "-w")
+_FAILED_COMPILATION = 6  # HIPRTC_ERROR_COMPILATION
+
+
+@functools.cache
+def find_hiprtc() -> Any | None:
+    """The library, None where there is none."""
+    try:
+        return declared(load_library("libhiprtc", (7, 6)))
+    except OSError:
+        return None
+
+
+def declared(library: Any) -> Any:
+    """`library` with argument types: a handle passed as a number would be cut to 32 bits."""
+    handle, size = ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)
+    texts = ctypes.POINTER(ctypes.c_char_p)
+    library.hiprtcGetErrorString.restype = ctypes.c_char_p
+    library.hiprtcCreateProgram.argtypes = [
+        *(ctypes.POINTER(handle), ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, texts, texts)
+    ]
+    library.hiprtcCompileProgram.argtypes = [handle, ctypes.c_int, texts]
+    library.hiprtcDestroyProgram.argtypes = [ctypes.POINTER(handle)]
+    for what in ("ProgramLog", "Code"):
+        getattr(library, f"hiprtcGet{what}Size").argtypes = [handle, size]
+        getattr(library, f"hiprtcGet{what}").argtypes = [handle, ctypes.c_char_p]
+    return library
+
+
+def compile_code_object(library: Any, source: str, isa: str, *, name: str) -> bytes:
+    """The code object of HIP C++ for a device such as ``gfx942:sramecc+:xnack-``.
+
+    `name` is the file name that messages use. Raises `HipCompileError` with the log and the
+    offending line.
+    """
+    program = ctypes.c_void_p()
+    text, file = source.encode(), name.encode()
+    _check(library, library.hiprtcCreateProgram(ctypes.byref(program), text, file, 0, None, None))
+    try:
+        given = [f"--offload-arch={isa}".encode(), *(each.encode() for each in _OPTIONS)]
+        options = (ctypes.c_char_p * len(given))(*given)
+        status = library.hiprtcCompileProgram(program, len(given), options)
+        if status == _FAILED_COMPILATION:
+            log = _fetch(library, "ProgramLog", program).decode(errors="replace").strip("\0\n")
+            raise compile_error(source, name, log)
+        _check(library, status)
+        return _fetch(library, "Code", program)
+    finally:
+        library.hiprtcDestroyProgram(ctypes.byref(program))
+
+
+def _fetch(library: Any, what: str, program: ctypes.c_void_p) -> bytes:
+    size = ctypes.c_size_t()
+    _check(library, getattr(library, f"hiprtcGet{what}Size")(program, ctypes.byref(size)))
+    buffer = ctypes.create_string_buffer(size.value)
+    _check(library, getattr(library, f"hiprtcGet{what}")(program, buffer))
+    return buffer.raw
+
+
+def _check(library: Any, status: int) -> None:
+    if status:
+        said = (library.hiprtcGetErrorString(status) or b"").decode()
+        raise HipCompileError(f"hiprtc failed: {said or f'error {status}'}", "")
