@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.stmt import Kernel as Launch
@@ -148,10 +146,7 @@ def failing_block(kernel: Kernel) -> tuple[int, ...] | None:
     """
     if kernel._inputs is not None or kernel._failed is None:
         return None
-    failed = kernel._failed[0]
-    error = np.where(failed.wrong, np.nan_to_num(failed.error, nan=np.inf), -1.0)
-    worst = np.unravel_index(int(error.argmax()), error.shape)
-    block = failed.block_at(tuple(map(int, worst)))
+    block = kernel._failed[0].worst_block()
     launches = [stmt for stmt in statements(kernel.program.body) if isinstance(stmt, Launch)]
     fits = block is not None and len(launches) == 1 and len(launches[0].grid) == len(block)
     return tuple(block) if fits and block is not None else None

@@ -8,8 +8,6 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tileworkbench.compiler.diagnostics import (
     ArgumentError,
     Interrupted,
@@ -23,6 +21,8 @@ from tileworkbench.compiler.ir.stmt import Kernel as Launch
 from tileworkbench.compiler.layout import Fragment
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from tileworkbench.compiler.sim.replay.model import Replay
     from tileworkbench.compiler.sim.report import SimReport
     from tileworkbench.workbench.kernel import Kernel

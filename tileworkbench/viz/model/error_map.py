@@ -149,6 +149,11 @@ class ErrorMap:
             number //= extent
         return indices or [number]
 
+    def worst_block(self) -> list[int] | None:
+        """The block that wrote the element with the largest error, as `block_at` names it."""
+        error = np.where(self.wrong, np.nan_to_num(self.error, nan=np.inf), -1.0)
+        return self.block_at(tuple(map(int, np.unravel_index(int(error.argmax()), error.shape))))
+
     def to_dict(self) -> dict[str, Any]:
         """Counts, the pattern and the first wrong elements as plain data."""
         return {

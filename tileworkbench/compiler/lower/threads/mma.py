@@ -4,6 +4,7 @@ fragments of the operands that follow.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -126,14 +127,12 @@ def fitting_instructions(target: Target, product: Product) -> Iterator[MatrixIns
     ):
         for c in results:
             for instruction in target.machine.matrices:
-                fits = not (
-                    product.m % instruction.m
-                    or product.n % instruction.n
-                    or product.k % instruction.k
-                )
-                fits = fits and instruction.scope is Scope.WARP
-                fits = fits and (chains(instruction) or not product.chained)
-                if fits and instruction.dtypes == (a, b, c):
+                if instruction.dtypes != (a, b, c) or instruction.scope is not Scope.WARP:
+                    continue
+                shape = instruction.m, instruction.n, instruction.k
+                fits = not any(map(operator.mod, (product.m, product.n, product.k), shape))
+                # Last: it makes the maps of the operands, which takes its time.
+                if fits and (not product.chained or chains(instruction)):
                     yield instruction
 
 
