@@ -13,7 +13,7 @@ import pytest
 from tests.lower.threads.planned import program
 from tests.lower.threads.warps import array_dtype
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.passes.pipeline import gpu_pipeline
+from tileworkbench.compiler.passes.gpu_pipeline import gpu_pipeline
 from tileworkbench.compiler.sim import SimResult, simulate
 from tileworkbench.compiler.target import parse_target
 
