@@ -7,7 +7,7 @@ import torch
 
 import tileworkbench as tw
 import tileworkbench.language as T
-from tests.amd.test_simulated import ARCHS, DTYPES, QUICK, run
+from tests.amd.test_simulated import ARCHS, DTYPES, QUICK, check_chained, run
 from tests.capability import require
 from tests.differential.harness import random_array
 from tests.differential.test_matmul import matmul, operands
@@ -30,6 +30,10 @@ def needs_clang():
 @pytest.mark.parametrize("name", QUICK)
 def test_library(name):
     run(name, "emu:gfx942")
+
+
+def test_products_that_share_rows_have_one_shape():
+    check_chained("emu:gfx942")
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 import tileworkbench as tw
 import tileworkbench.language as T
@@ -13,6 +14,7 @@ from tests.kernels.test_gpu import CASES, HALF
 from tests.tolerances import assert_contraction
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.simt import Mma
+from tileworkbench.kernels import mla_decode
 
 ARCHS = ("gfx90a", "gfx942", "gfx950")
 # One in the default tier, all in the slow one.
@@ -83,6 +85,26 @@ def test_tiles_too_small_for_all_waves_have_smaller_products():
     assert products(tw.compile(made, target="sim:gfx942")) == {(32, 32, 16)}
     made = check_product("float16", "float32", "sim:gfx942", (16, 32, 64), (16, 32, 16))
     assert products(tw.compile(made, target="sim:gfx942")) == {(16, 16, 16)}
+
+
+def check_chained(target):
+    """Two products whose warps would take instructions of different shapes: rows of the scores
+    would lie in other lanes than rows of the output, which are scaled by what the scores give.
+    """
+    page = mla_decode(1, 64, 40, 128, 16, "float16", block_N=32, num_stages=1)
+    generator = torch.Generator().manual_seed(5)
+    shapes = ((1, 64, 128), (1, 64, 16), (1, 40, 1, 128), (1, 40, 1, 16))
+    given = [torch.randn(shape, generator=generator).half() for shape in shapes]
+    kernel = tw.compile(page, target=target)
+    assert {shape[:2] for shape in products(kernel)} == {(16, 16)}
+    compare(kernel(*given), mla_decode.reference(*given), 8.0, 4.0, HALF)
+    return kernel
+
+
+def test_products_that_share_rows_have_one_shape():
+    kernel = check_chained("sim:gfx942")
+    reasons = [each.reason for each in kernel.compiled.lowered.decisions]
+    assert any(each.startswith("with instructions of different shapes: ") for each in reasons)
 
 
 def test_float32_is_multiplied_as_it_is():

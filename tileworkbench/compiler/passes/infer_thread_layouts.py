@@ -51,6 +51,7 @@ from tileworkbench.compiler.lower.threads.context import (
     ThreadContext,
     with_contexts,
 )
+from tileworkbench.compiler.lower.threads.gemm import of_one_shape
 from tileworkbench.compiler.lower.threads.inference import Proposal
 from tileworkbench.compiler.lower.threads.solver import Failure, Operator, Solver
 from tileworkbench.compiler.lower.threads.table import infer_layout, traffic
@@ -111,11 +112,12 @@ def _solve_chosen(
 def _solve_chains(
     program: Program, kernel: Kernel, target: Target
 ) -> tuple[Solver, dict[int, Gemm], list[LayoutDecision]]:
-    """The layouts of one kernel, the products whose policy had to change, by the `id` of the
-    statement, and the reasons.
+    """The layouts of one kernel, the products whose policy or instruction had to change, by the
+    `id` of the statement, and the reasons.
 
     A policy is a preference: where a product takes the result of another one from registers, both
-    must be shared by the warps in the same way.
+    must be shared by the warps in the same way. So is the widest instruction that fits: where the
+    products have different ones, their results lie differently.
     """
     try:
         return solve(program, kernel, target), {}, []
@@ -130,6 +132,11 @@ def _solve_chains(
         changed = replace(kernel, body=with_products(kernel.body, products))
         with suppress(LayoutError):
             return solve(program, changed, target), products, [_retried(failed, products)]
+    alike = of_one_shape(kernel.body, ThreadContext.of(program, kernel, target))
+    if alike:
+        changed = replace(kernel, body=with_products(kernel.body, alike))
+        with suppress(LayoutError):
+            return solve(program, changed, target), alike, [_retried(failed, alike)]
     lanes = target.machine.lanes
     failed.hint = chain_remedy(kernel.body, prod(kernel.threads), lanes) or failed.hint
     raise failed
@@ -220,9 +227,10 @@ def _with_loops(stmt: Stmt, loops: dict[int, Fragment]) -> Stmt:
 
 
 def _retried(failed: LayoutError, products: dict[int, Gemm]) -> LayoutDecision:
-    """The note that another policy was needed than the one the program asks for."""
+    """The note that another policy or instruction was needed than the usual one."""
     first = next(iter(products.values()))
-    reason = f"with warps in squares: {failed.message}"
+    tried = "instructions of different shapes" if first.instruction else "warps in squares"
+    reason = f"with {tried}: {failed.message}"
     return LayoutDecision(Verdict.REJECTED, operator_name(first), first.site, "", "", reason)
 
 

@@ -34,7 +34,7 @@ from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.lower.threads import scalar_gemm, wgmma
 from tileworkbench.compiler.lower.threads.accumulator import Accumulator, warp_origin
-from tileworkbench.compiler.lower.threads.context import ThreadContext
+from tileworkbench.compiler.lower.threads.context import ThreadContext, with_contexts
 from tileworkbench.compiler.lower.threads.inference import (
     LayoutMap,
     LayoutUpdate,
@@ -49,11 +49,13 @@ from tileworkbench.compiler.lower.threads.mma import (
     can_share,
     fitting_instructions,
     partition_warps,
+    shape_name,
 )
 from tileworkbench.compiler.lower.threads.operand import Loader, Operand, load_all, make_loader
 from tileworkbench.compiler.lower.threads.scalar_gemm import fragment_c
 from tileworkbench.compiler.lower.threads.shared_layouts import Reader, operand_layout
 from tileworkbench.compiler.lower.threads.staging import SharedTile, write_tile
+from tileworkbench.compiler.machine.instructions import Scope
 
 _REASONS = {
     "a": "is operand A of a matrix product",
@@ -77,9 +79,13 @@ def plan_of(op: Gemm, context: ThreadContext) -> MatrixPlan | None:
     Raises `TileValueError` when the warps cannot share the result.
     """
     product, warp = product_of(op), context.lanes
-    if op.instruction:
+    if _is_for_warpgroups(op, context):
         return wgmma.plan_of(op, product, context)
-    fitting = list(fitting_instructions(context.target, product))
+    fitting = [
+        each
+        for each in fitting_instructions(context.target, product)
+        if op.instruction in ("", shape_name(each))
+    ]
     if not fitting:
         return None
     span = context.span(op.site)
@@ -96,6 +102,32 @@ def plan_of(op: Gemm, context: ThreadContext) -> MatrixPlan | None:
     instruction = next(shared, fitting[-1])
     grid = partition_warps(op.policy, m, n, warps, instruction, span)
     return MatrixPlan(instruction, grid, product.k)
+
+
+def _is_for_warpgroups(op: Gemm, context: ThreadContext) -> bool:
+    return any(op.instruction == row.name for row in wgmma.instructions(context.target))
+
+
+def of_one_shape(body: Stmt, context: ThreadContext) -> dict[int, Gemm]:
+    """The products below `body` by the narrowest shape that any of them has, by the `id` of the
+    statement; empty where all have one shape already.
+
+    Rows of results of different shapes lie in different lanes, so no fragment suits both.
+    """
+    plans = []
+    for stmt, threads in with_contexts(body, context):
+        plan = plan_of(stmt, threads) if isinstance(stmt, Gemm) else None
+        if plan is not None and plan.instruction.scope is Scope.WARP:
+            plans.append((stmt, plan.instruction, threads))
+    narrow = min((row for _, row, _ in plans), key=lambda row: row.m * row.n, default=None)
+    changed = {}
+    for stmt, row, threads in plans:
+        if narrow is not None and (row.m, row.n) != (narrow.m, narrow.n):
+            product = replace(stmt, instruction=shape_name(narrow))
+            if plan_of(product, threads) is None:
+                return {}
+            changed[id(stmt)] = product
+    return changed
 
 
 # Layouts
@@ -223,7 +255,7 @@ def _reader(dtype: DType, k_last: bool, plan: MatrixPlan | None) -> Reader:
 def lower(op: Gemm, context: ThreadContext) -> Stmt:
     """The code of one thread, which belongs to a warp of the plan."""
     plan = plan_of(op, context)
-    if plan is not None and op.instruction:
+    if plan is not None and _is_for_warpgroups(op, context):
         return wgmma.lower(op, plan, context)
     stmts: list[Stmt] = []
     op = _with_readable_operands(op, plan, context, stmts)

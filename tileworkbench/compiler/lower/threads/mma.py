@@ -136,6 +136,11 @@ def fitting_instructions(target: Target, product: Product) -> Iterator[MatrixIns
                     yield instruction
 
 
+def shape_name(instruction: MatrixInstruction) -> str:
+    """The name of all instructions of this shape, whatever the dtypes."""
+    return f"{instruction.name}_{instruction.m}x{instruction.n}"
+
+
 @lru_cache(maxsize=256)
 def chains(instruction: MatrixInstruction) -> bool:
     """Whether a result lies in registers as operand A of the next product does."""
