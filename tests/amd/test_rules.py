@@ -2,11 +2,13 @@
 divergence and deadlocks.
 """
 
-from __future__ import annotations
+# Annotations are evaluated where the kernels are defined: no `from __future__ import annotations`.
 
 import numpy as np
 import pytest
 
+import tileworkbench as tw
+import tileworkbench.language as T
 from tests.sim.threads import threads
 from tileworkbench.compiler.diagnostics import DeadlockError, DivergenceError, OutOfBoundsError
 from tileworkbench.compiler.sim import SimResult, simulate
@@ -29,6 +31,44 @@ def test_waves_are_ordered_by_a_barrier_of_the_block() -> None:
 def test_without_one_another_wave_is_in_a_race(between: str) -> None:
     report = run(f"{SHARED}S[tx] = tx\n{between}\nB[tx] = S[127 - tx]").report
     assert {finding.buffer for finding in report.races} == {"S"}
+
+
+WARP = "T.sync_warp(T.uint32(4294967295))"
+
+
+@pytest.mark.parametrize(("distance", "ok"), [(1, True), (32, True), (64, False)])
+def test_a_warp_barrier_orders_the_whole_wave(distance: int, ok: bool) -> None:
+    """Both of its warps, which execute it together."""
+    found = run(f"{SHARED}S[tx] = tx\n{WARP}\nB[tx] = S[tx ^ {distance}]")
+    assert found.report.ok == ok
+    if ok:
+        assert found.arrays["B"].tolist() == [tx ^ distance for tx in range(128)]
+
+
+def test_half_a_wave_does_not_wait_for_the_other() -> None:
+    body = f"if tx < 32:\n    S[tx] = tx\n    {WARP}\n    B[tx] = S[31 - tx]"
+    assert run(SHARED + body).report.ok
+
+
+@pytest.mark.parametrize(("distance", "barriers"), [(1, 0), (32, 0), (64, 1)])
+def test_a_barrier_of_the_block_is_added_for_another_wave_alone(
+    distance: int, barriers: int
+) -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((128,), "int32"), B: T.Tensor((128,), "int32")):
+        with T.Kernel(1, threads=128):
+            tx = T.get_thread_binding()
+            s = T.alloc_shared((128,), "int32")
+            s[tx] = A[tx]
+            T.sync_warp()
+            B[tx] = s[tx ^ distance]
+
+    made = tw.compile(kernel, target="sim:gfx942")
+    calls = [line.strip() for line in made.source.splitlines() if line.startswith("  sync_")]
+    assert calls == ["sync_wave();", *["sync_block();"] * barriers]
+    given, found = np.arange(128, dtype=np.int32), np.zeros(128, np.int32)
+    made(given, found)
+    assert found.tolist() == [tx ^ distance for tx in range(128)]
 
 
 def test_what_lies_behind_a_barrier_is_unordered_with_the_next_write() -> None:

@@ -29,7 +29,7 @@ from math import prod
 
 from tileworkbench.compiler.analysis.effects import owners
 from tileworkbench.compiler.diagnostics import LayoutError
-from tileworkbench.compiler.ir.decisions import LayoutDecision, Verdict
+from tileworkbench.compiler.ir.decisions import LayoutDecision
 from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import buffers_of, replace_buffers, statements, with_body
@@ -38,7 +38,6 @@ from tileworkbench.compiler.ir.sizes import const_shape
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, Kernel, Stmt
 from tileworkbench.compiler.ir.tile import Gemm, Parallel, WarpPolicy
 from tileworkbench.compiler.layout.fragment import Fragment
-from tileworkbench.compiler.lower.shared.names import operator_name
 from tileworkbench.compiler.lower.threads.chains import chain_policies, chain_remedy
 from tileworkbench.compiler.lower.threads.choice import (
     Choice,
@@ -53,6 +52,7 @@ from tileworkbench.compiler.lower.threads.context import (
 )
 from tileworkbench.compiler.lower.threads.gemm import of_one_shape
 from tileworkbench.compiler.lower.threads.inference import Proposal
+from tileworkbench.compiler.lower.threads.reasons import decisions_of, notes_of, retried
 from tileworkbench.compiler.lower.threads.solver import Failure, Operator, Solver
 from tileworkbench.compiler.lower.threads.table import infer_layout, traffic
 from tileworkbench.compiler.target import Target
@@ -75,12 +75,12 @@ class InferThreadLayouts:
         loops: dict[int, Fragment] = {}
         launches = [stmt for stmt in statements(program.body) if isinstance(stmt, Kernel)]
         for kernel in launches:
-            choice, solver, products, retried = _solve_chosen(program, kernel, self.target)
+            choice, solver, products, told = _solve_chosen(program, kernel, self.target)
             body = with_products(program.body, choice.products)
             program = with_body(program, with_products(body, products))
             notes += choice.notes
-            notes += _notes(solver, program)
-            decisions += [*retried, *_decisions(solver)]
+            notes += notes_of(solver, program)
+            decisions += [*told, *decisions_of(solver)]
             layouts |= {b: replace(b, layout=layout) for b, layout in solver.known.items()}
             loops |= {id(solver.operators[at].stmt): f for at, f in solver.loops.items()}
         planned = replace_buffers(with_body(program, _with_loops(program.body, loops)), layouts)
@@ -131,12 +131,12 @@ def _solve_chains(
     if products:
         changed = replace(kernel, body=with_products(kernel.body, products))
         with suppress(LayoutError):
-            return solve(program, changed, target), products, [_retried(failed, products)]
+            return solve(program, changed, target), products, [retried(failed, products)]
     alike = of_one_shape(kernel.body, ThreadContext.of(program, kernel, target))
     if alike:
         changed = replace(kernel, body=with_products(kernel.body, alike))
         with suppress(LayoutError):
-            return solve(program, changed, target), alike, [_retried(failed, alike)]
+            return solve(program, changed, target), alike, [retried(failed, alike)]
     lanes = target.machine.lanes
     failed.hint = chain_remedy(kernel.body, prod(kernel.threads), lanes) or failed.hint
     raise failed
@@ -224,35 +224,3 @@ def _with_loops(stmt: Stmt, loops: dict[int, Fragment]) -> Stmt:
     return stmt.map_children(
         lambda child: _with_loops(child, loops) if isinstance(child, Stmt) else child
     )
-
-
-def _retried(failed: LayoutError, products: dict[int, Gemm]) -> LayoutDecision:
-    """The note that another policy or instruction was needed than the usual one."""
-    first = next(iter(products.values()))
-    tried = "instructions of different shapes" if first.instruction else "warps in squares"
-    reason = f"with {tried}: {failed.message}"
-    return LayoutDecision(Verdict.REJECTED, operator_name(first), first.site, "", "", reason)
-
-
-def _decisions(solver: Solver) -> Iterator[LayoutDecision]:
-    for step in solver.steps:
-        stmt = solver.operators[step.operator].stmt if step.operator >= 0 else None
-        yield LayoutDecision(
-            step.verdict,
-            operator_name(stmt) if stmt else "",
-            stmt.site if stmt else 0,
-            step.buffer.name if step.buffer else "",
-            str(step.layout) if step.layout else "",
-            step.reason,
-        )
-
-
-def _notes(solver: Solver, program: Program) -> Iterator[str]:
-    for buffer, layout in solver.known.items():
-        origin = solver.origins[buffer]
-        text = f"{buffer.name}: {layout}, it {origin.reason}"
-        if origin.operator >= 0:
-            stmt = solver.operators[origin.operator].stmt
-            span = program.span(stmt.site)
-            text += f" ({operator_name(stmt)}{f', line {span.line}' if span else ''})"
-        yield text

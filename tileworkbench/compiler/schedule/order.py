@@ -31,7 +31,13 @@ from tileworkbench.compiler.ir.build import all_lanes, sub
 from tileworkbench.compiler.ir.effects import Order, order_of
 from tileworkbench.compiler.ir.expr import Address
 from tileworkbench.compiler.ir.rewrite import statements
-from tileworkbench.compiler.ir.simt import BarrierArrive, BarrierWait, Role, WarpBarrier
+from tileworkbench.compiler.ir.simt import (
+    LANGUAGE_WARP,
+    BarrierArrive,
+    BarrierWait,
+    Role,
+    WarpBarrier,
+)
 from tileworkbench.compiler.ir.stmt import For, If, Kernel, Stmt, While
 from tileworkbench.compiler.schedule.arrivals import Arrivals
 from tileworkbench.compiler.schedule.thread_accesses import ThreadAccess
@@ -107,7 +113,9 @@ class ThreadOrder:
     """
 
     def __init__(self, kernel: Kernel, uniformity: Uniformity, lanes: int, strict: bool) -> None:
-        self.uniformity, self.strict, self._lanes = uniformity, strict, all_lanes(lanes)
+        self.uniformity, self.strict = uniformity, strict
+        # A barrier of a whole warp of the language is one of the machine's: of a wave of 64, too.
+        self._whole = (all_lanes(lanes), all_lanes(LANGUAGE_WARP))
         self._arrivals = Arrivals(kernel, uniformity)
         # On a CPU the threads of a block take turns only where some wait for others.
         waits = any(isinstance(stmt, BarrierWait) for stmt in statements(kernel.body))
@@ -122,7 +130,7 @@ class ThreadOrder:
                 common = threads is None or getattr(stmt, "count", 0) in (0, threads)
                 return before.ordered() if common else None
             case Order.WARP if self.strict and isinstance(stmt, WarpBarrier):
-                return before.warps_met() if stmt.mask is self._lanes else None
+                return before.warps_met() if stmt.mask in self._whole else None
             case Order.ARRIVE if isinstance(stmt, BarrierArrive):
                 orders = self._arrivals.order(stmt.barrier)
                 return before.arrived(stmt.barrier) if orders else None

@@ -55,7 +55,7 @@ from tileworkbench.compiler.lower.threads.operand import Loader, Operand, load_a
 from tileworkbench.compiler.lower.threads.scalar_gemm import fragment_c
 from tileworkbench.compiler.lower.threads.shared_layouts import Reader, operand_layout
 from tileworkbench.compiler.lower.threads.staging import SharedTile, write_tile
-from tileworkbench.compiler.machine.instructions import Scope
+from tileworkbench.compiler.machine.instructions import MatrixInstruction, Scope
 
 _REASONS = {
     "a": "is operand A of a matrix product",
@@ -114,9 +114,11 @@ def of_one_shape(body: Stmt, context: ThreadContext) -> dict[int, Gemm]:
 
     Rows of results of different shapes lie in different lanes, so no fragment suits both.
     """
-    plans = []
+    plans: list[tuple[Gemm, MatrixInstruction, ThreadContext]] = []
     for stmt, threads in with_contexts(body, context):
-        plan = plan_of(stmt, threads) if isinstance(stmt, Gemm) else None
+        if not isinstance(stmt, Gemm):
+            continue
+        plan = plan_of(stmt, threads)
         if plan is not None and plan.instruction.scope is Scope.WARP:
             plans.append((stmt, plan.instruction, threads))
     narrow = min((row for _, row, _ in plans), key=lambda row: row.m * row.n, default=None)

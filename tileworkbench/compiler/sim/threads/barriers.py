@@ -214,7 +214,9 @@ class WarpWait:
 
 
 def translate_warp_barrier(stmt: simt.WarpBarrier, expr: ExpressionTranslator) -> Arrive:
-    """The closure of a barrier of a warp of the language."""
+    """The closure of a barrier of a warp of the language. A wave of two such warps waits for each
+    by itself, and what executes it at once is ordered: the wave runs in lock step.
+    """
     mask, size = expr(stmt.mask), simt.LANGUAGE_WARP
 
     def arrive(frame: ThreadFrame) -> Wait:
@@ -231,7 +233,8 @@ def translate_warp_barrier(stmt: simt.WarpBarrier, expr: ExpressionTranslator) -
                 met[warp] = frame.warp_meetings.setdefault((warp, needed), _WarpMeeting(needed))
             met[warp].arrived.add(thread)
         for warp, meeting in met.items():
-            times, old = frame.order.release(threads[threads // size == warp]), meeting.times
+            here = threads[threads // frame.warp == warp * size // frame.warp]
+            times, old = frame.order.release(here), meeting.times
             meeting.times = times if old is None else np.maximum(old, times)
             if meeting.complete:
                 del frame.warp_meetings[warp, meeting.needed]
