@@ -47,6 +47,45 @@ def test_the_ptx_of_sm_90a() -> None:
     check("ptx:sm_90a")
 
 
-@pytest.mark.parametrize("target", ["cpu", "sim:sm_80", "sim:sm_90"])
+@pytest.mark.parametrize("target", ["cpu", "sim:sm_80", "sim:sm_89"])
 def test_elsewhere_it_has_no_effect(target: str) -> None:
     assert "registers_" not in check(target).source
+
+
+@T.prim_func
+def product(A: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float32")):
+    with T.Kernel(1, threads=128):
+        a = T.alloc_shared((64, 64), "float16")
+        c = T.alloc_fragment((64, 64), "float32")
+        T.copy(A, a)
+        T.wgmma_gemm(a, a, c, clear_accum=True)
+        T.wait_wgmma(0)
+        T.copy(c, C)
+
+
+@pytest.mark.parametrize("arch", ["sm_90", "sm_100", "sm_120"])
+@pytest.mark.parametrize(
+    ("written", "line", "construct", "hint"),
+    [
+        (
+            kernel,
+            "T.set_max_nreg(40, 0)",
+            "T.set_max_nreg",
+            "compile for 'sm_90a', or leave it out: every thread has an equal share here",
+        ),
+        (
+            product,
+            "T.wgmma_gemm(a, a, c, clear_accum=True)",
+            "T.wgmma_gemm",
+            "compile for 'sm_90a', or use T.gemm, which multiplies with mma.sync",
+        ),
+    ],
+)
+def test_what_only_sm_90a_has(
+    written: Any, line: str, construct: str, hint: str, arch: str
+) -> None:
+    with pytest.raises(tw.UnsupportedError) as caught:
+        tw.compile(written, target=f"sim:{arch}")
+    assert caught.value.message == f"{construct} is not there on '{arch}'"
+    assert caught.value.hint == hint
+    assert line in caught.value.render()

@@ -183,10 +183,11 @@ def disable_warp_group_reg_alloc() -> None:
 def set_max_nreg(count: int, is_increase: int = 1) -> None:
     """From here on each thread of the role has `count` registers: more than it began with, or with
     `is_increase` 0 fewer, which the other roles of the block may take. All threads of a warpgroup
-    reach this together. On targets that cannot move registers (all but `sm_90a`) it has no effect,
+    reach this together. Only `sm_90a` can move registers: on CPUs, AMD and older GPUs it has no effect,
     nor has it outside roles (`T.ws`), where nobody could take them.
 
-    Raises `TileValueError` unless `count` is a multiple of 8 from 24 to 256.
+    Raises `TileValueError` unless `count` is a multiple of 8 from 24 to 256, and `UnsupportedError`
+    when compiled for `sm_90` without the "a" and later GPUs.
 
     >>> T.set_max_nreg(240, 1)
     """
@@ -197,7 +198,9 @@ def _move(construct: str, count: int, increase: bool) -> None:
     _registers(construct, count)
     if count % 8 or not 24 <= count <= 256:
         raise TileValueError(f"{construct} takes a multiple of 8 from 24 to 256, not {count}")
-    current(construct).emit(SetRegisters(count, increase))
+    builder = current(construct)
+    builder.uses.append((construct, builder.site))
+    builder.emit(SetRegisters(count, increase))
 
 
 def _registers(construct: str, count: int) -> None:

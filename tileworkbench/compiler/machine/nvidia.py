@@ -65,7 +65,7 @@ def _machine(name: str) -> Machine:
         memory_barriers=capability >= 80,
         dot_product=capability >= 61,
         cluster_blocks=8 if capability >= 90 else 0,  # 16 where a kernel asks for it
-        without=_TENSOR_MEMORY,
+        without=_TENSOR_MEMORY | (_WARPGROUPS if capability >= 90 and name != "sm_90a" else {}),
     )
 
 
@@ -74,6 +74,15 @@ _TENSOR_MEMORY = {
     "T.tcgen05_gemm": "use T.gemm, which multiplies with mma.sync",
     "T.tcgen05_gemm_blockscaled": "use T.gemm_blockscaled, which multiplies with mma.sync",
     "T.alloc_tmem": "use T.alloc_fragment for what is summed up, T.alloc_shared for operands",
+}
+# What only sm_90a has of warpgroups. Older machines do such a product where it starts; who asks for
+# it on sm_90 has most likely forgotten the "a", and would never learn why the kernel is slow.
+_WARPGROUPS = {
+    "T.wgmma_gemm": "compile for 'sm_90a', or use T.gemm, which multiplies with mma.sync",
+    **dict.fromkeys(
+        ("T.set_max_nreg", "T.inc_max_nreg", "T.dec_max_nreg"),
+        "compile for 'sm_90a', or leave it out: every thread has an equal share here",
+    ),
 }
 
 
