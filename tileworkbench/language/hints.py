@@ -15,7 +15,7 @@ from tileworkbench.compiler.frontend.values import (
     fitting,
     to_value,
 )
-from tileworkbench.compiler.ir.simt import Fence, SetRegisters
+from tileworkbench.compiler.ir.simt import Fence, GridDependency, SetRegisters
 from tileworkbench.compiler.ir.stmt import Assume, DeviceAssert
 
 
@@ -183,8 +183,8 @@ def disable_warp_group_reg_alloc() -> None:
 def set_max_nreg(count: int, is_increase: int = 1) -> None:
     """From here on each thread of the role has `count` registers: more than it began with, or with
     `is_increase` 0 fewer, which the other roles of the block may take. All threads of a warpgroup
-    reach this together. Only `sm_90a` can move registers: on CPUs, AMD and older GPUs it has no effect,
-    nor has it outside roles (`T.ws`), where nobody could take them.
+    reach this together. Only `sm_90a` can move registers: on CPUs, AMD's and older GPUs it has no
+    effect, nor has it outside roles (`T.ws`), where nobody could take them.
 
     Raises `TileValueError` unless `count` is a multiple of 8 from 24 to 256, and `UnsupportedError`
     when compiled for `sm_90` without the "a" and later GPUs.
@@ -250,19 +250,23 @@ def annotate_consumer_reg_alloc(count: int = 240) -> None:
 
 
 def pdl_sync() -> None:
-    """Wait for the preceding launch of the stream, which has always finished here: no effect.
+    """Wait until the launch in front of this one in the stream has ended, and its memory can be
+    seen (programmatic dependent launch). From Hopper on a kernel with this statement is launched
+    before that: what stands above it must not need what that launch writes. Elsewhere launches
+    follow one another, and it has no effect.
 
     >>> T.pdl_sync()
     """
-    in_kernel("T.pdl_sync")
+    in_kernel("T.pdl_sync").emit(GridDependency(True))
 
 
 def pdl_trigger() -> None:
-    """Let the next launch of the stream start early, which never happens here: no effect.
+    """Let the next launch of the stream begin, from Hopper on, once all blocks have come here or
+    ended. What it needs of this one it waits for with `T.pdl_sync`.
 
     >>> T.pdl_trigger()
     """
-    in_kernel("T.pdl_trigger")
+    in_kernel("T.pdl_trigger").emit(GridDependency(False))
 
 
 def fence_proxy_async() -> None:

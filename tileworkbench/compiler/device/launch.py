@@ -12,8 +12,8 @@ _WORD, _LINE = 8, 64  # bytes; a `CUtensorMap` is as aligned as a cache line
 
 class Launch(Protocol):
     """What is needed to launch one function of a module: threads of a block along x, its dynamic
-    shared memory, whether all blocks wait for each other, and how many along x, y, z form a cluster
-    (empty: none do).
+    shared memory, whether all blocks wait for each other, how many along x, y, z form a cluster
+    (empty: none do), and whether it may begin before the launch in front of it has ended.
     """
 
     @property
@@ -30,6 +30,9 @@ class Launch(Protocol):
 
     @property
     def cluster(self) -> tuple[int, ...]: ...
+
+    @property
+    def early(self) -> bool: ...
 
 
 def pack_arguments(slots: Sequence[int | bytes]) -> tuple[Any, Any]:

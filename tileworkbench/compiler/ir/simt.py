@@ -432,6 +432,18 @@ class SetRegisters(Stmt):
     effects: ClassVar[Effects] = NOTHING
 
 
+@node
+class GridDependency(Stmt):
+    """griddepcontrol, between launches that follow one another: with `wait` until the launch before
+    this one has ended and its memory can be seen, else the launch behind this one may begin once
+    all blocks have come here or ended. Where launches do not overlap it does nothing.
+    """
+
+    wait: bool
+    site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(orders=Order.FENCE)
+
+
 THREAD_LEVEL = (
     Barrier,
     WarpBarrier,
@@ -446,6 +458,7 @@ THREAD_LEVEL = (
     BarrierSignal,
     BarrierWait,
     Fence,
+    GridDependency,
 )
 ASYNCHRONOUS = (Start, CommitGroup, WaitGroup)
 LOWERED = (
@@ -485,4 +498,5 @@ NAMES: dict[str, type[Stmt]] = {
     "wgmma": Wgmma,
     "set_registers": SetRegisters,
     "fence": Fence,
+    "grid_dependency": GridDependency,
 }

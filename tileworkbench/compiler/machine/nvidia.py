@@ -1,9 +1,10 @@
 """NVIDIA's architectures.
 
 Sources: PTX ISA, "mma" and its neighbours with their target ISA notes, "wgmma", "ldmatrix",
-"stmatrix", "cp.async", "Tensor copies", "red", "dp4a"; CUDA C++ Programming Guide, "Technical
-Specifications per Compute Capability", and cuda_occupancy.h of CUDA 13.0. sm_100 has tcgen05 and
-tensor memory, for which there is no code yet; sm_120 has neither these nor wgmma.
+"stmatrix", "cp.async", "Tensor copies", "red", "dp4a", "griddepcontrol"; CUDA C++
+Programming Guide, "Technical Specifications per Compute Capability", and cuda_occupancy.h of CUDA
+13.0. sm_100 has tcgen05 and tensor memory, for which there is no code yet; sm_120 has neither these
+nor wgmma.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ def _machine(name: str) -> Machine:
         memory_barriers=capability >= 80,
         dot_product=capability >= 61,
         cluster_blocks=8 if capability >= 90 else 0,  # 16 where a kernel asks for it
+        early_launch=capability >= 90,
         without=_TENSOR_MEMORY | (_WARPGROUPS if capability >= 90 and name != "sm_90a" else {}),
     )
 

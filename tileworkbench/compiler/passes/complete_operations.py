@@ -8,7 +8,8 @@ that is missing. Arrivals that wait for operations become plain ones.
 What a GPU has an engine for stays, outside of pipelined loops, which start and count what they do
 themselves: copies that threads start (cp.async), with their groups, where it is plain that each is
 waited for and read behind that; loads of the copy engine (TMA) in front of an arrival, at the same
-memory barrier, of the thread that starts them; products of warpgroups in front of a wait.
+memory barrier, of the thread that starts them; products of warpgroups in front of a wait. So do,
+where launches overlap, waits for the launch before.
 
 Before::
 
@@ -30,12 +31,13 @@ from tileworkbench.compiler.analysis.pending import Pending
 from tileworkbench.compiler.ir.effects import accesses
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
+from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body
 from tileworkbench.compiler.ir.simt import (
     BarrierArrive,
     CommitGroup,
     Engine,
     Fence,
+    GridDependency,
     SetRegisters,
     Start,
     WaitGroup,
@@ -71,7 +73,9 @@ class CompleteOperations:
             if products:
                 engines.add(Engine.WGMMA)
             moves = registers_of_roles(stmt, program, machine) if machine and has_products else []
-            starts = frozenset(map(id, [*(loads or ()), *(products or ()), *moves]))
+            early = machine is not None and machine.early_launch
+            waits = [each for each in statements(stmt) if isinstance(each, GridDependency)] * early
+            starts = frozenset(map(id, [*(loads or ()), *(products or ()), *moves, *waits]))
             return _completed(stmt, frozenset(engines), starts)
 
         return with_body(program, Rewriter(rewrite_stmt=change)(program.body))
@@ -95,7 +99,7 @@ def _complete(stmt: Stmt, kept: frozenset[Engine]) -> Stmt:
             return body
         case CommitGroup(engine) | WaitGroup(engine=engine) if engine not in kept:
             return Seq(())
-        case Fence("async") | SetRegisters():
+        case Fence("async") | SetRegisters() | GridDependency():
             return Seq(())
         case BarrierArrive(_, engine) if engine is not None:
             return replace(stmt, engine=None)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tileworkbench.compiler.device.launch import Launch
 
-_COOPERATIVE, _CLUSTER_DIMENSION = 2, 4  # CUlaunchAttributeID
+_COOPERATIVE, _CLUSTER_DIMENSION, _EARLY = 2, 4, 6  # CUlaunchAttributeID
 
 
 class _Attribute(ctypes.Structure):
@@ -43,6 +43,8 @@ def configure(
         values.append((_COOPERATIVE, (1,)))
     if launch.cluster:
         values.append((_CLUSTER_DIMENSION, (*launch.cluster, 1, 1)[:3]))
+    if launch.early:  # programmatic stream serialization
+        values.append((_EARLY, (1,)))
     if not values:
         return None
     attributes = (_Attribute * len(values))()

@@ -18,7 +18,7 @@ from tileworkbench.compiler.emit.c_like.statements import GRID_BARRIER, KernelWr
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements, substitute, variables
-from tileworkbench.compiler.ir.simt import GridBarrier, TensorMap
+from tileworkbench.compiler.ir.simt import GridBarrier, GridDependency, TensorMap
 from tileworkbench.compiler.ir.stmt import Alloc, Assume, Kernel, Let, Seq, SourceKernel, Stmt
 
 Argument = Buffer | Var | TensorMap
@@ -30,8 +30,9 @@ class Launch:
 
     `grid` are its extents x, y, z in the program's scalars and symbols; `shared_bytes` the dynamic
     shared memory of a block; `cooperative` says that its blocks wait for each other; `cluster` how
-    many of them along x, y, z share their memory, if any do. Arguments are
-    the module's `arguments`, in order.
+    many of them along x, y, z share their memory, if any do; `early` that it may begin before the
+    launch in front of it has ended, for which it waits itself. Arguments are the module's
+    `arguments`, in order.
     """
 
     entry: str
@@ -40,6 +41,7 @@ class Launch:
     shared_bytes: int
     cooperative: bool = False
     cluster: tuple[int, ...] = ()
+    early: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,8 @@ def generate(program: Program, dialect: Dialect, source: tuple[str, ...] = ()) -
         texts.append(dialect.kernel(_function(entry, kernel, arguments, shared, writer)))
         cooperative = _is_cooperative(kernel.body)
         launched = (entry, kernel.grid or (), kernel.threads[0])
-        launches.append(Launch(*launched, shared or 0, cooperative, kernel.cluster))
+        early = _waits_for_launch(kernel.body)
+        launches.append(Launch(*launched, shared or 0, cooperative, kernel.cluster, early))
     head = f"// {program.name} for {dialect.platform}\n{dialect.prelude}".rstrip()
     tables = [
         dialect.table(c_type, name, entries)
@@ -127,6 +130,11 @@ def _kernels(body: Stmt, lets: dict[Var, Expr]) -> list[Kernel | SourceKernel]:
 def _is_cooperative(body: Stmt) -> bool:
     """Whether blocks wait for each other."""
     return any(isinstance(stmt, GridBarrier) for stmt in statements(body))
+
+
+def _waits_for_launch(body: Stmt) -> bool:
+    """Whether threads wait themselves for the launch before."""
+    return GridDependency(True) in statements(body)
 
 
 def _uses_shared(kernel: Kernel) -> bool:

@@ -18,6 +18,7 @@ FENCE = "a fence of asynchronous copies"
 BOX = "a copy of a box of a tensor"
 PRODUCT = "a product of warpgroups (wgmma)"
 CLUSTER = "a cluster of blocks"
+EARLY = "a launch that begins before the one in front of it has ended"
 LOAD, STORE = "a load of matrix fragments (ldmatrix)", "a store of matrix fragments (stmatrix)"
 
 _HAS: dict[str, Callable[[Machine], bool]] = {
@@ -30,6 +31,7 @@ _HAS: dict[str, Callable[[Machine], bool]] = {
     BOX: lambda machine: machine.engine("TMA load") is not None,
     PRODUCT: lambda machine: any(row.scope is Scope.WARPGROUP for row in machine.matrices),
     CLUSTER: lambda machine: machine.cluster_blocks > 0,
+    EARLY: lambda machine: machine.early_launch,
     LOAD: lambda machine: machine.move(loads=True) is not None,
     STORE: lambda machine: machine.move(loads=False) is not None,
 }

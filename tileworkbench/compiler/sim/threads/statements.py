@@ -165,6 +165,8 @@ class ThreadTranslator(StatementTranslator):
                 made = noting_when(self.slots.buffer(stmt.buffer), super()._translate(stmt))
             case simt.Fence(kind):
                 made = translate_fence(kind)
+            case simt.GridDependency():  # launches follow one another here
+                made = _go_on
             case simt.TensorMap() | simt.TensorLoad() | simt.TensorStore():
                 made = boxes.translate(stmt, self.expr)
             case simt.AsyncCopy():
@@ -414,3 +416,7 @@ def _alloc_shared(slot: int, buffer: Buffer, shape: Any, base: int) -> Execute:
             frame.shared.forget(base, storage.data.nbytes)
 
     return alloc
+
+
+def _go_on(frame: Any) -> None:
+    """Nothing to do."""
