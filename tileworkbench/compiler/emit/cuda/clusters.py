@@ -1,5 +1,5 @@
-"""The blocks of a cluster: their barrier, and what others have in shared memory (PTX ISA, "mapa",
-"barrier.cluster").
+"""The blocks of a cluster: their barrier, and what others have in shared memory; and launches that
+overlap (PTX ISA, "mapa", "barrier.cluster", "griddepcontrol").
 
 A tile of another block is a generic pointer, which plain loads and stores take. A memory barrier of
 another block is a 32-bit address, as the instructions on memory barriers take it.
@@ -10,18 +10,24 @@ from __future__ import annotations
 from tileworkbench.compiler.emit.c_like.helpers import Helper
 from tileworkbench.compiler.emit.c_like.statements import KernelWriter
 from tileworkbench.compiler.emit.c_like.text import wrapped
-from tileworkbench.compiler.emit.cuda.features import CLUSTER
+from tileworkbench.compiler.emit.cuda.features import CLUSTER, EARLY
 from tileworkbench.compiler.emit.cuda.functions import asm, function
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
-from tileworkbench.compiler.ir.simt import ClusterArrive, ClusterWait, Peer
+from tileworkbench.compiler.ir.simt import (
+    ClusterArrive,
+    ClusterBarrier,
+    ClusterWait,
+    GridDependency,
+    Peer,
+)
 from tileworkbench.compiler.ir.stmt import Stmt
 
 
-def _ordered(name: str, *texts: str) -> Helper:
+def _ordered(name: str, *texts: str, feature: str = CLUSTER) -> Helper:
     lines = "\n".join(f'  asm volatile("{text}" ::: "memory");' for text in texts)
-    return Helper(function(f"void {name}()", lines), (), CLUSTER)
+    return Helper(function(f"void {name}()", lines), (), feature)
 
 
 def _mapped(name: str, c_type: str, letter: str, text: str) -> Helper:
@@ -44,6 +50,8 @@ CLUSTERS: dict[str, Helper] = {
     "cluster_arrive_relaxed": _ordered("cluster_arrive_relaxed", "barrier.cluster.arrive.relaxed;"),
     "cluster_wait": _ordered("cluster_wait", "barrier.cluster.wait;"),
     "cluster_sync": _ordered("cluster_sync", "barrier.cluster.arrive;", "barrier.cluster.wait;"),
+    "launch_wait": _ordered("launch_wait", "griddepcontrol.wait;", feature=EARLY),
+    "launch_next": _ordered("launch_next", "griddepcontrol.launch_dependents;", feature=EARLY),
     "peer_memory": _mapped("peer_memory", "void*", "l", "mapa.u64"),
     "peer_address": _mapped("peer_address", "unsigned", "r", "mapa.shared::cluster.u32"),
     "mbarrier_arrive_peer": Helper(
@@ -68,8 +76,8 @@ def peers(program: Program) -> dict[Buffer, Buffer]:
     return {stmt.buffer: stmt.source for stmt in found}
 
 
-def write(stmt: Stmt, writer: KernelWriter) -> list[str]:
-    """The lines of a statement about the cluster."""
+def write(stmt: Stmt, writer: KernelWriter) -> list[str] | None:
+    """The lines of a statement about other blocks or launches, None for others."""
     use = writer.expressions.use
     match stmt:
         case Peer():
@@ -78,7 +86,11 @@ def write(stmt: Stmt, writer: KernelWriter) -> list[str]:
             return [f"{use('cluster_arrive_relaxed' if relaxed else 'cluster_arrive')}();"]
         case ClusterWait():
             return [f"{use('cluster_wait')}();"]
-    return [f"{use('cluster_sync')}();"]
+        case ClusterBarrier():
+            return [f"{use('cluster_sync')}();"]
+        case GridDependency(wait):
+            return [f"{use('launch_wait' if wait else 'launch_next')}();"]
+    return None
 
 
 def _named_peer(stmt: Peer, writer: KernelWriter) -> str:

@@ -12,7 +12,6 @@ from tileworkbench.compiler.emit.cuda import clusters, tensors, wgmma
 from tileworkbench.compiler.emit.cuda.addresses import shared_address
 from tileworkbench.compiler.emit.cuda.copies import wait_helper
 from tileworkbench.compiler.emit.cuda.exchanges import exchange
-from tileworkbench.compiler.emit.cuda.features import EARLY, require
 from tileworkbench.compiler.emit.cuda.matrices import mma_helper
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir.build import const_int
@@ -37,12 +36,6 @@ def write(stmt: Stmt, writer: KernelWriter, dialect: Cuda) -> list[str]:
             return [f'asm volatile("barrier.{name} {number}, {count};" ::: "memory");']
         case simt.GridBarrier():
             return [f"{use('sync_grid')}({GRID_BARRIER.name});"]
-        case simt.ClusterBarrier() | simt.ClusterArrive() | simt.ClusterWait() | simt.Peer():
-            return clusters.write(stmt, writer)
-        case simt.GridDependency(wait):
-            require(EARLY, dialect.machine)
-            what = "wait" if wait else "launch_dependents"
-            return [f'asm volatile("griddepcontrol.{what};" ::: "memory");']
         case simt.WarpBarrier(mask):
             return [f"__syncwarp((unsigned){wrapped(text(mask))});"]
         case simt.CommitGroup(simt.Engine.CP_ASYNC):
@@ -70,7 +63,8 @@ def write(stmt: Stmt, writer: KernelWriter, dialect: Cuda) -> list[str]:
             return [f"{use('fence_async')}();"]
         case simt.Fence("block" | "grid" as kind):
             return ["__threadfence_block();" if kind == "block" else "__threadfence();"]
-    lines = tensors.write(stmt, writer) or wgmma.write(stmt, writer, dialect.machine)
+    lines = clusters.write(stmt, writer) or tensors.write(stmt, writer)
+    lines = lines or wgmma.write(stmt, writer, dialect.machine)
     if lines is None:
         raise dialect.missing(shown(stmt))
     return lines
