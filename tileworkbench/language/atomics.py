@@ -25,11 +25,12 @@ from tileworkbench.compiler.frontend.tensors import (
     elements,
     parallel_variables,
 )
-from tileworkbench.compiler.frontend.threads import thread_variables
+from tileworkbench.compiler.frontend.threads import started, thread_variables
 from tileworkbench.compiler.frontend.values import Value, describe, fitting
 from tileworkbench.compiler.frontend.vectors import VectorValue, gather
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Var
+from tileworkbench.compiler.ir.simt import CommitGroup, Engine, WaitGroup
 from tileworkbench.compiler.ir.stmt import Atomic, AtomicKind, For, Let, LoopKind, Stmt, Store
 from tileworkbench.compiler.ir.tile import Parallel
 
@@ -53,12 +54,31 @@ def atomic_add(
     the element held before. Blocks and threads add in no fixed order, so that sums of floats may
     differ from call to call; where that matters, write each share to a place of its own and add
     them in a second launch, as `kernels.split_k_matmul(deterministic=True)` does. `memory_order`
-    is "relaxed" to "seq_cst"; all are executed as "seq_cst". Raises `TileTypeError`,
-    `TileValueError` or `ShapeError` for operands that do not fit.
+    is "relaxed" to "seq_cst"; all are executed as "seq_cst".
+
+    With `use_tma` the copy engine adds a tile of shared memory to one of global memory, from Hopper
+    on and where it can (the card says where not, and why); the tile may be written again behind it.
+    Elsewhere threads add the elements.
+
+    Raises `TileTypeError`, `TileValueError` or `ShapeError` for operands that do not fit.
 
     >>> T.atomic_add(B[0], A[i])
     """
-    return _atomic(AtomicKind.ADD, dst, value, memory_order, return_prev)
+    if not use_tma:
+        return _atomic(AtomicKind.ADD, dst, value, memory_order, return_prev)
+    construct = "T.atomic_add"
+    builder, place = in_kernel(construct), to_operand(dst, construct, "destination")
+    tile = isinstance(value, TensorValue | RegionValue) and to_operand(value, construct, "value")
+    if not tile or (tile.buffer.scope, place.buffer.scope) != ("shared", "global"):
+        raise TileValueError(
+            "T.atomic_add with use_tma adds a tile of shared memory to one of global memory",
+            hint="leave out use_tma: threads add the elements",
+        )
+    with started(Engine.TMA_STORE):
+        _atomic(AtomicKind.ADD, dst, value, memory_order, return_prev)
+    builder.emit(CommitGroup(Engine.TMA_STORE))
+    builder.emit(WaitGroup(0, Engine.TMA_STORE, sources=True))
+    return None
 
 
 def atomic_max(

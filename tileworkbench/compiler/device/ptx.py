@@ -72,7 +72,13 @@ class _Interpretation:
                 swizzle = f"{made.swizzle}B" if made.swizzle else "none"
                 values.append(
                     PtxTensorMap(
-                        memory, made.box[::-1], swizzle, made.shape, made.strides, made.itemsize
+                        memory,
+                        made.box[::-1],
+                        swizzle,
+                        made.shape,
+                        made.strides,
+                        made.itemsize,
+                        made.element,
                     )
                 )
                 continue

@@ -8,8 +8,8 @@ that is missing. Arrivals that wait for operations become plain ones.
 What a GPU has an engine for stays, outside of pipelined loops, which start and count what they do
 themselves: copies that threads start (cp.async), with their groups, where it is plain that each is
 waited for and read behind that; loads of the copy engine (TMA) in front of an arrival, at the same
-memory barrier, of the thread that starts them; products of warpgroups in front of a wait. So do,
-where launches overlap, waits for the launch before.
+memory barrier, of the thread that starts them; its additions to tensors; products of warpgroups in
+front of a wait. So do, where launches overlap, waits for the launch before.
 
 Before::
 
@@ -46,7 +46,11 @@ from tileworkbench.compiler.ir.stmt import For, Kernel, Seq, Stmt, seq
 from tileworkbench.compiler.ir.tile import Copy, Pipelined
 from tileworkbench.compiler.machine.instructions import Scope
 from tileworkbench.compiler.schedule.user_registers import registers_of_roles
-from tileworkbench.compiler.schedule.user_starts import started_loads, started_products
+from tileworkbench.compiler.schedule.user_starts import (
+    started_loads,
+    started_products,
+    started_sums,
+)
 from tileworkbench.compiler.target import Target
 
 
@@ -75,7 +79,11 @@ class CompleteOperations:
             moves = registers_of_roles(stmt, program, machine) if machine and has_products else []
             early = machine is not None and machine.early_launch
             waits = [each for each in statements(stmt) if isinstance(each, GridDependency)] * early
-            starts = frozenset(map(id, [*(loads or ()), *(products or ()), *moves, *waits]))
+            sums = started_sums(stmt) if has_loads else []
+            if sums:
+                engines.add(Engine.TMA_STORE)
+            kept = [*(loads or ()), *(products or ()), *moves, *waits, *sums]
+            starts = frozenset(map(id, kept))
             return _completed(stmt, frozenset(engines), starts)
 
         return with_body(program, Rewriter(rewrite_stmt=change)(program.body))

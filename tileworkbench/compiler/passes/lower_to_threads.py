@@ -27,7 +27,14 @@ from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.diagnostics import CompileError, ResourceError
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements
-from tileworkbench.compiler.ir.simt import BarrierSignal, Engine, Role, Start
+from tileworkbench.compiler.ir.simt import (
+    BarrierSignal,
+    CommitGroup,
+    Engine,
+    Role,
+    Start,
+    WaitGroup,
+)
 from tileworkbench.compiler.ir.sizes import const_shape
 from tileworkbench.compiler.ir.stmt import (
     Alias,
@@ -102,6 +109,8 @@ def _lower(stmt: Stmt, context: ThreadContext) -> Stmt:
             started = stmt.engine is not Engine.TMA
             within = replace(context, asynchronous=started, started=started)
             return _lower(body, within) if load is None else load
+        case CommitGroup(Engine.TMA_STORE) | WaitGroup(engine=Engine.TMA_STORE):
+            return Seq(())  # who starts it commits and waits
         case BarrierSignal(barrier) if barrier.buffer in context.peers:
             return signals.lower(stmt, context)
         case Pipelined():

@@ -1,4 +1,5 @@
-"""What a kernel starts itself, by T.tma_copy and T.wgmma_gemm, and may go on while it does others.
+"""What a kernel starts itself, by T.tma_copy, T.wgmma_gemm and T.atomic_add, and may go on while it
+does others.
 
 One thread starts a load for all: the phase of the barrier must not complete before it has said how
 many bytes come. So the same thread arrives there behind the load, where all threads do, or those of
@@ -15,7 +16,7 @@ from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.ir.expr import Address, Expr
 from tileworkbench.compiler.ir.simt import BarrierArrive, Engine, Role, Start, WaitGroup
 from tileworkbench.compiler.ir.stmt import If, Kernel, Seq, Stmt
-from tileworkbench.compiler.ir.tile import Copy, Gemm, Pipelined
+from tileworkbench.compiler.ir.tile import Copy, Gemm, Parallel, Pipelined
 
 
 def started_loads(kernel: Kernel) -> list[Start]:
@@ -37,6 +38,15 @@ def started_products(kernel: Kernel) -> list[Start]:
         if start.engine is Engine.WGMMA
         and isinstance(start.body, Gemm)
         and any(isinstance(stmt, WaitGroup) and stmt.engine is Engine.WGMMA for stmt in behind)
+    ]
+
+
+def started_sums(kernel: Kernel) -> list[Start]:
+    """The additions of tiles to tensors that the copy engine is asked for."""
+    return [
+        start
+        for start, _, _ in _starts(kernel.body, (), 0)
+        if start.engine is Engine.TMA_STORE and isinstance(start.body, Parallel)
     ]
 
 

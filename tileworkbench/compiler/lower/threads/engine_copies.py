@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tileworkbench.compiler.ir.build import binary, int_const
-from tileworkbench.compiler.ir.expr import TENSOR_MAP, Address, Buffer, Expr, Load
+from tileworkbench.compiler.analysis.linear import Linear, combine
+from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.ir.build import add, binary, int_const
+from tileworkbench.compiler.ir.expr import TENSOR_MAP, Address, Buffer, Expr, Load, Region
+from tileworkbench.compiler.ir.rewrite import statements, substitute, variables
 from tileworkbench.compiler.ir.simt import (
     BarrierExpect,
     BarrierInit,
@@ -28,8 +31,8 @@ from tileworkbench.compiler.ir.simt import (
     WaitGroup,
 )
 from tileworkbench.compiler.ir.sizes import strides_of
-from tileworkbench.compiler.ir.stmt import Alloc, If, Seq, Stmt, Store, seq
-from tileworkbench.compiler.ir.tile import Copy, Pipelined
+from tileworkbench.compiler.ir.stmt import Alloc, Atomic, AtomicKind, If, Seq, Stmt, Store, seq
+from tileworkbench.compiler.ir.tile import Copy, Parallel, Pipelined
 from tileworkbench.compiler.ir.types import INT32, UINT64
 from tileworkbench.compiler.lower.threads.context import ThreadContext
 from tileworkbench.compiler.lower.threads.tensor_copies import (
@@ -89,6 +92,9 @@ def notes(stmt: Stmt, context: ThreadContext) -> Iterator[str]:
     match stmt:
         case Role(start, extent):
             context = context.restricted(start, extent)
+        case Start(Parallel() as nest, Engine.TMA_STORE):
+            yield _note_of_sum(nest, context)
+            return
         case Start(engine=engine) if engine is not Engine.TMA:
             context = replace(context, asynchronous=True, started=True)
         case Start() | Pipelined():
@@ -121,8 +127,12 @@ def in_pipeline(stmts: Sequence[Stmt], context: ThreadContext) -> Stmt:
 
 
 def started(stmt: Start, context: ThreadContext) -> Stmt | None:
-    """A load that the kernel starts itself, with a barrier of its own; None where threads do it."""
+    """A load that the kernel starts itself, with a barrier of its own, or an addition to a tensor;
+    None where threads do it.
+    """
     op = stmt.body
+    if stmt.engine is Engine.TMA_STORE and isinstance(op, Parallel):
+        return _sum(op, context)
     if stmt.engine is not Engine.TMA or stmt.barrier is None or not isinstance(op, Copy):
         return None
     try:
@@ -154,12 +164,59 @@ def _fence(copies: Sequence[tuple[Copy, TensorCopy]], context: ThreadContext) ->
     return [Fence("async", site=copies[0][0].site)] if mixed else []
 
 
-def _store(op: Copy, how: TensorCopy, context: ThreadContext) -> Stmt:
+def _sum(nest: Parallel, context: ThreadContext) -> Stmt | None:
+    """The addition of a tile to a tensor; None where threads do it."""
+    try:
+        op = added(nest, context.ranges)
+        return _store(op, plan(op, context, adds=True), context, "add")
+    except Unsuitable:
+        return None
+
+
+def _note_of_sum(nest: Parallel, context: ThreadContext) -> str:
+    span = context.span(nest.site)
+    line = f", line {span.line}" if span else ""
+    try:
+        op = added(nest, context.ranges)
+        return f"{op.dst.buffer.name}: {plan(op, context, adds=True)} (add{line})"
+    except Unsuitable as reason:
+        name = next(each.buffer.name for each in statements(nest) if isinstance(each, Atomic))
+        return f"{name}: threads, because {reason} (add{line})"
+
+
+def added(nest: Parallel, ranges: Ranges) -> Copy:
+    """What a nest of additions would copy if it did not add: a tile in shared memory, to a part of
+    a tensor. Raises `Unsuitable` for another nest.
+    """
+    match nest.body:
+        case Atomic(AtomicKind.ADD, target, to, Load(tile, at), None, None):
+            origin = {var: int_const(0) for var in nest.vars}
+            extents = dict(zip(nest.vars, nest.extents, strict=True))
+            sides = []
+            for buffer, indices in ((tile, at), (target, to)):
+                moved = [[var for var in nest.vars if var in variables(each)] for each in indices]
+                mins = [substitute(each, origin) for each in indices]
+                steps = (
+                    combine([(ranges.linear(each), 1), (ranges.linear(add(low, own[0])), -1)])
+                    for low, own, each in zip(mins, moved, indices, strict=True)
+                    if own
+                )
+                plain = all(step == Linear((), 0) for step in steps)
+                if not plain or [var for own in moved for var in own] != list(nest.vars):
+                    break
+                box = [extents[own[0]] if own else int_const(1) for own in moved]
+                sides.append(Region(buffer, tuple(mins), tuple(box)))
+            else:
+                return Copy(sides[0], sides[1], site=nest.site)
+    raise Unsuitable("its two sides are not boxes")
+
+
+def _store(op: Copy, how: TensorCopy, context: ThreadContext, reduce: str = "") -> Stmt:
     """Behind it the tile may be written again."""
     site = op.site
     issued = seq(
         [
-            Start(_boxes(op, how, context), Engine.TMA_STORE, site=site),
+            Start(_boxes(op, how, context, reduce), Engine.TMA_STORE, site=site),
             CommitGroup(Engine.TMA_STORE, site=site),
             WaitGroup(0, Engine.TMA_STORE, sources=True, site=site),
         ]
@@ -198,7 +255,7 @@ def _parity(context: ThreadContext, site: int) -> tuple[Expr, list[Stmt]]:
     return value, [Store(phase, (), binary("xor", value, _ONE), site=site)]
 
 
-def _boxes(op: Copy, how: TensorCopy, context: ThreadContext) -> Stmt:
+def _boxes(op: Copy, how: TensorCopy, context: ThreadContext, reduce: str = "") -> Stmt:
     tensor_map = _map(how, context)
     stmts: list[Stmt] = []
     for origin, place in how.places:
@@ -207,7 +264,7 @@ def _boxes(op: Copy, how: TensorCopy, context: ThreadContext) -> Stmt:
         stmts.append(
             TensorLoad(place, there, site=op.site)
             if loads
-            else TensorStore(there, place, site=op.site)
+            else TensorStore(there, place, reduce, site=op.site)
         )
     return seq(stmts)
 

@@ -20,7 +20,7 @@ from tileworkbench.compiler.ir.build import add, cast, const_int, int_const, mul
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Region
 from tileworkbench.compiler.ir.printer import print_expr
 from tileworkbench.compiler.ir.sizes import const_shape, strides_of
-from tileworkbench.compiler.ir.stmt import Stmt
+from tileworkbench.compiler.ir.stmt import Atomic, AtomicKind, Stmt
 from tileworkbench.compiler.ir.tile import Copy
 from tileworkbench.compiler.ir.types import INT32
 from tileworkbench.compiler.layout.layout import Layout
@@ -32,6 +32,8 @@ _MOST_DIMS, _MOST_EXTENT, _MOST_BOXES = 5, 256, 32
 _TILE_ALIGNMENT = 128  # bytes
 _ROWS = 8  # after which a swizzle repeats
 LOAD, STORE = "TMA load", "TMA store"
+# What it adds to elements of global memory (PTX ISA, "cp.reduce.async.bulk").
+_SUMS = ("float32", "float16", "bfloat16", "int32", "uint32", "uint64")
 
 
 class Unsuitable(Exception):
@@ -77,8 +79,10 @@ def between(op: Copy) -> bool:
     return {op.src.buffer.scope, op.dst.buffer.scope} == {"global", "shared"}
 
 
-def plan(op: Copy, context: ThreadContext) -> TensorCopy:
-    """How the copy engine does `op`. Raises `Unsuitable` where it cannot."""
+def plan(op: Copy, context: ThreadContext, adds: bool = False) -> TensorCopy:
+    """How the copy engine does `op`, or with `adds` an addition to its destination. Raises
+    `Unsuitable` where it cannot.
+    """
     loads = op.src.buffer.scope == "global"
     tensor, tile = (op.src, op.dst) if loads else (op.dst, op.src)
     engine = context.target.machine.engine(LOAD if loads else STORE)
@@ -86,7 +90,8 @@ def plan(op: Copy, context: ThreadContext) -> TensorCopy:
         raise Unsuitable(f"{context.target.arch} has no engine for it")
     if tile.buffer in (*context.peers, *context.peers.values()):
         raise Unsuitable(f"'{tile.buffer.name}' is memory that blocks of the cluster share")
-    _check_tensor(op, tensor.buffer, loads, engine, context)
+    _check_tensor(op, tensor.buffer, engine, context)
+    (_check_sum if adds else _check_alone)(tensor.buffer, loads, context)
     try:
         pairs = match_dims(op, context)
     except ShapeError:
@@ -114,28 +119,17 @@ def plan(op: Copy, context: ThreadContext) -> TensorCopy:
     return TensorCopy(tensor.buffer, tile.buffer, tuple(extents), swizzle, places)
 
 
-def _check_tensor(
-    op: Copy, tensor: Buffer, loads: bool, engine: CopyEngine, context: ThreadContext
-) -> None:
+def _check_tensor(op: Copy, tensor: Buffer, engine: CopyEngine, context: ThreadContext) -> None:
     """What the engine asks of a tensor in global memory."""
-    dtype, other = tensor.dtype, (op.dst if loads else op.src).buffer.dtype
+    dtype, other = tensor.dtype, (op.dst if op.src.buffer is tensor else op.src).buffer.dtype
     if other != dtype:
         raise Unsuitable(f"'{dtype}' and '{other}' are converted")
     if dtype.bits not in (8, 16, 32, 64) or dtype.lanes != 1:
         raise Unsuitable(f"elements of '{dtype}' are none of the engine's")
     if not 1 <= len(tensor.shape) <= _MOST_DIMS:
         raise Unsuitable(f"'{tensor.name}' has {len(tensor.shape)} dimensions, at most 5 can be")
-    uses = context.uses
-    if tensor not in uses.tensors:
+    if tensor not in context.uses.tensors:
         raise Unsuitable(f"'{tensor.name}' is no tensor that the caller passes")
-    if loads and tensor in uses.writers:
-        raise Unsuitable(f"'{tensor.name}' is written in the same launch, too")
-    if not loads and tensor in uses.readers:
-        raise Unsuitable(f"'{tensor.name}' is read in the same launch, too")
-    if not loads and not all(_is_store(stmt) for stmt in uses.writers[tensor]):
-        raise Unsuitable(f"threads store to '{tensor.name}', too")
-    if loads and tensor.name in context.safe_values:
-        raise Unsuitable(f"what is outside '{tensor.name}' is not zero")
     *strides, last = strides_of(tensor)
     if const_int(last) != 1:
         raise Unsuitable(f"neighbours in a row of '{tensor.name}' are not next to each other")
@@ -149,6 +143,32 @@ def _check_tensor(
                 else f"rows of '{print_expr(stride)}' elements are not known to be multiples of "
                 f"{engine.alignment} bytes"
             )
+
+
+def _check_alone(tensor: Buffer, loads: bool, context: ThreadContext) -> None:
+    """Whether the engine has the tensor to itself."""
+    uses = context.uses
+    if loads and tensor in uses.writers:
+        raise Unsuitable(f"'{tensor.name}' is written in the same launch, too")
+    if not loads and tensor in uses.readers:
+        raise Unsuitable(f"'{tensor.name}' is read in the same launch, too")
+    if not loads and not all(_is_store(stmt) for stmt in uses.writers[tensor]):
+        raise Unsuitable(f"threads store to '{tensor.name}', too")
+    if loads and tensor.name in context.safe_values:
+        raise Unsuitable(f"what is outside '{tensor.name}' is not zero")
+
+
+def _check_sum(tensor: Buffer, loads: bool, context: ThreadContext) -> None:
+    """Whether the engine can add to the elements of a tensor, which others may do, too."""
+    uses = context.uses
+    if str(tensor.dtype) not in _SUMS:
+        raise Unsuitable(f"it does not add '{tensor.dtype}'")
+    if not all(map(_is_sum, (*uses.writers[tensor], *uses.readers.get(tensor, ())))):
+        raise Unsuitable(f"'{tensor.name}' is also read or written otherwise in the same launch")
+
+
+def _is_sum(stmt: Stmt) -> bool:
+    return isinstance(stmt, Atomic) and stmt.kind is AtomicKind.ADD and stmt.previous is None
 
 
 def _is_store(stmt: Stmt) -> bool:

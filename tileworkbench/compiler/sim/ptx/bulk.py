@@ -15,6 +15,7 @@ import numpy as np
 from tileworkbench.compiler.diagnostics import RunError
 from tileworkbench.compiler.sim.ptx.access import locate_bytes, split_generic
 from tileworkbench.compiler.sim.ptx.errors import locate, unsupported
+from tileworkbench.compiler.sim.ptx.floats import decode_bits, encode_bits
 from tileworkbench.compiler.sim.ptx.loads import over_lanes
 from tileworkbench.compiler.sim.ptx.memory import SHARED_WINDOW
 from tileworkbench.compiler.sim.ptx.module import Address, Instruction, Operand
@@ -38,6 +39,8 @@ def decode_bulk(i: Instruction, d: Decoder) -> Step:
     if i.has("prefetch"):
         return lambda state: None
     if i.opcode != "cp" or i.has("im2col", "tile::gather4", "multicast::cluster"):
+        raise unsupported(i)
+    if i.has("reduce") and not (i.has("tensor") and i.has("add")):
         raise unsupported(i)
     to_shared = _first_space(i) == "shared"
     if i.has("tensor"):
@@ -170,9 +173,27 @@ def _tensor_store(i: Instruction, d: Decoder) -> Step:
             width = map_.itemsize
             linear = from_ + np.arange(len(offsets), dtype=np.int64) * width
             places = swizzle(linear, map_.swizzle)
-            _start_store(state, int(lane), places[inside], (base + offsets)[inside], width)
+            add = _adder(i, map_.element) if i.has("reduce") else None
+            _start_store(state, int(lane), places[inside], (base + offsets)[inside], width, add)
 
     return step
+
+
+def _adder(i: Instruction, element: str) -> Callable[[Array, Array], Array]:
+    """The sum of elements given as rows of bytes: floats are rounded to nearest."""
+    if element == "bfloat16":
+        return lambda a, b: _bytes(encode_bits(_bfloat16(a) + _bfloat16(b), "bf16"))
+    if element not in ("float32", "float16", "int32", "uint32", "uint64"):
+        raise unsupported(i, f"adding '{element}'")
+    return lambda a, b: _bytes(a.view(element) + b.view(element))
+
+
+def _bfloat16(rows: Array) -> Array:
+    return decode_bits(rows.view(np.uint16), "bf16").astype(np.float64)
+
+
+def _bytes(values: Array) -> Array:
+    return np.ascontiguousarray(values).view(np.uint8)
 
 
 def _plain_store(i: Instruction, d: Decoder) -> Step:
@@ -193,8 +214,17 @@ def _plain_store(i: Instruction, d: Decoder) -> Step:
     return step
 
 
-def _start_store(state: State, lane: int, places: Array, to: Array, width: int) -> None:
-    """Take elements of `width` bytes from `places` to bytes `to` of global memory."""
+def _start_store(
+    state: State,
+    lane: int,
+    places: Array,
+    to: Array,
+    width: int,
+    add: Callable[[Array, Array], Array] | None = None,
+) -> None:
+    """Take elements of `width` bytes from `places` to bytes `to` of global memory, or `add` them to
+    those.
+    """
     base = int(state.geometry.block_index[lane]) * state.memory.shared_stride
     chunks = np.unique(places & ~np.int64(15))
     lanes = np.full(len(chunks), lane)
@@ -204,6 +234,7 @@ def _start_store(state: State, lane: int, places: Array, to: Array, width: int) 
     def run() -> None:
         steps = np.arange(width)
         rows = state.memory.shared[(base + places)[:, None] + steps]
-        state.memory.view("global", 8)[to[:, None] + steps] = rows
+        view, there = state.memory.view("global", 8), to[:, None] + steps
+        view[there] = rows if add is None else add(view[there], rows)
 
     state.asynchronous.start_store(lane, run)

@@ -29,10 +29,10 @@ def shared_address(i: Instruction, d: Decoder, operand: Operand) -> Reader:
 
 
 def decode_cp(i: Instruction, d: Decoder) -> Step:
-    if i.modifiers[0] != "async":
-        raise unsupported(i)
     if i.has("bulk"):
         return decode_bulk(i, d)
+    if i.modifiers[0] != "async":
+        raise unsupported(i)
     if i.has("commit_group"):
         return lambda state: state.asynchronous.commit()
     if i.has("wait_all"):

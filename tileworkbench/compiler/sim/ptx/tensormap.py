@@ -34,7 +34,8 @@ class TensorMap:
     `array` is the tensor; `box` the extents of a box, innermost dimension first, as the driver
     wants them. With a `shape`, `array` is the memory from the first element on, and `strides` (in
     bytes) and `itemsize` say where elements are in it; both outermost first, as numpy has them.
-    Elements outside the tensor read as zeros and are not written.
+    `element` names the dtype of the elements, for copies that add. Elements outside the tensor read
+    as zeros and are not written.
     """
 
     array: Array
@@ -43,6 +44,7 @@ class TensorMap:
     shape: tuple[int, ...] = ()
     strides: tuple[int, ...] = ()
     itemsize: int = 0
+    element: str = ""
 
     def __post_init__(self) -> None:
         if not self.shape:
