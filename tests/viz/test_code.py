@@ -25,7 +25,7 @@ def test_instructions_in_blocks_of_assembly_are_named() -> None:
 def test_instructions_of_amd_are_named() -> None:
     view = tw.compile(matmul(128, 128, 64, "float16"), target="sim:gfx942").view()
     found = dict(instructions(view, True).values())
-    assert set(found) == {"mfma_f32_32x32x8f16", "s_barrier"}
+    assert set(found) == {"mfma_f32_32x32x8f16", "perm", "s_barrier"}
 
 
 @pytest.mark.parametrize("target", ["sim:sm_90a", "ptx:sm_90a"])

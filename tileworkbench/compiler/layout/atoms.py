@@ -154,6 +154,30 @@ def mfma_operand(edge: int, depth: int) -> Fragment:
     return Fragment((edge, depth), lambda i, k: (i + edge * (k // per_lane), k % per_lane))
 
 
+def mfma_operand_across(edge: int, depth: int, across: int) -> Fragment:
+    """B ``[n, k]`` of `across` MFMA: a lane has so many neighbours along N, one for each."""
+    per_lane = edge * depth // 64
+
+    def place(i: Any, k: Any) -> tuple[Any, Any]:
+        lane = i // across + edge * (k // per_lane)
+        return lane, i % across * per_lane + k % per_lane
+
+    return Fragment((edge * across, depth), place)
+
+
+def mfma_c_across(edge: int, across: int) -> Fragment:
+    """C of `across` MFMA, whose columns take turns, as the registers of a lane do."""
+    lanes = 64 // edge
+
+    def place(i: Any, j: Any) -> tuple[Any, Any]:
+        column = j // across
+        group = column // 4
+        slot = group // lanes * 4 + column % 4
+        return i + edge * (group % lanes), slot * across + j % across
+
+    return Fragment((edge, edge * across), place)
+
+
 def mfma_c(edge: int, swapped: bool = True) -> Fragment:
     """C of an MFMA of edge 16 or 32; `swapped`: B came first, so a lane's four run along N."""
     lanes = 64 // edge

@@ -16,11 +16,18 @@ from collections.abc import Iterator
 from functools import partial
 
 from tileworkbench.compiler.ir.types import DType
-from tileworkbench.compiler.layout.atoms import mfma_c, mfma_c_wide, mfma_operand
+from tileworkbench.compiler.layout.atoms import (
+    mfma_c,
+    mfma_c_across,
+    mfma_c_wide,
+    mfma_operand,
+    mfma_operand_across,
+)
 from tileworkbench.compiler.machine.instructions import MatrixInstruction, Operand, Scope
 from tileworkbench.compiler.machine.machine import Machine, SharedMemory
 
 _LANES = 64
+_ACROSS = (4, 2)  # products at once that read neighbours of a row of B
 _PACKED_BITS = 128  # of an operand in the registers of a lane, for reads of 16 bytes
 
 
@@ -86,21 +93,32 @@ def _mfma(name: str) -> Iterator[MatrixInstruction]:
             known = best.setdefault(((edge, row.k), a, b), (bits * count, row))
             if count < known[1].issues:
                 best[(edge, row.k), a, b] = (bits * count, row)
-    return (row for _, row in sorted(best.values(), key=lambda each: -each[0]))
+    for _, row in sorted(best.values(), key=lambda each: -each[0]):
+        yield row
+        for across in _ACROSS if DType(row.b.dtype).bits in (8, 16) else ():
+            yield _row(*row.dtypes, row.m, row.k, row.issues, across)
 
 
-def _row(a: str, b: str, c: str, edge: int, depth: int, count: int) -> MatrixInstruction:
+def _row(
+    a: str, b: str, c: str, edge: int, depth: int, count: int, across: int = 1
+) -> MatrixInstruction:
     result = mfma_c_wide if c == "float64" else partial(mfma_c, edge)
+    operand = partial(mfma_operand, edge, depth)
+    other = operand
+    if across > 1:
+        other = partial(mfma_operand_across, edge, depth, across)
+        result = partial(mfma_c_across, edge, across)
     return MatrixInstruction(
         "mfma",
         Scope.WARP,
         edge,
-        edge,
+        edge * across,
         depth,
-        Operand(a, partial(mfma_operand, edge, depth)),
-        Operand(b, partial(mfma_operand, edge, depth)),
+        Operand(a, operand),
+        Operand(b, other),
         Operand(c, result),
         issues=count,
+        across=across,
     )
 
 

@@ -71,8 +71,10 @@ class Operand:
 class MatrixInstruction:
     """``c += a @ b`` of `m` x `n` x `k` elements; mma reads float32 operands as tf32.
 
-    `issues` is how many instructions of the machine that is, one after the other: each takes the
-    next part of a lane's registers.
+    `issues` is how many instructions of the machine that is along K, one after the other: each
+    takes the next part of a lane's registers. `across` is how many there are along N: a lane has
+    so many neighbours of a row of B, one for each, so that they are read at once from a tile whose
+    last dimension is N.
     """
 
     name: str
@@ -85,6 +87,7 @@ class MatrixInstruction:
     c: Operand
     completes: Completion = Completion.ITSELF
     issues: int = 1
+    across: int = 1
 
     @property
     def dtypes(self) -> tuple[str, str, str]:

@@ -124,7 +124,7 @@ def _canonical(words: list[str]) -> str:
 def _products() -> dict[str, MatrixInstruction]:
     products: dict[str, MatrixInstruction] = {}
     for row in (row for arch in ARCHITECTURES for row in machine_of(arch).matrices):
-        if row.issues > 1:
+        if row.issues > 1 or row.across > 1:
             continue  # several instructions have no name
         family = row.name.partition(".")[0]
         names = OPERAND_DTYPES | (_MFMA_DTYPES if family == "mfma" else {})

@@ -50,7 +50,7 @@ from tileworkbench.compiler.lower.threads.context import (
     ThreadContext,
     with_contexts,
 )
-from tileworkbench.compiler.lower.threads.gemm import of_one_shape
+from tileworkbench.compiler.lower.threads.gemm import of_one_shape, one_by_one
 from tileworkbench.compiler.lower.threads.inference import Proposal
 from tileworkbench.compiler.lower.threads.reasons import decisions_of, notes_of, retried
 from tileworkbench.compiler.lower.threads.solver import Failure, Operator, Solver
@@ -122,24 +122,35 @@ def _solve_chains(
     try:
         return solve(program, kernel, target), {}, []
     except LayoutError as error:
-        policies, failed = chain_policies(kernel.body), error
-    products = {
-        id(stmt): replace(stmt, policy=policies[id(stmt)])
-        for stmt in statements(kernel.body)
-        if isinstance(stmt, Gemm) and id(stmt) in policies and stmt.policy is WarpPolicy.SQUARE
-    }
-    if products:
+        failed = error
+    for products, tried in _alternatives(program, kernel, target):
         changed = replace(kernel, body=with_products(kernel.body, products))
         with suppress(LayoutError):
-            return solve(program, changed, target), products, [retried(failed, products)]
-    alike = of_one_shape(kernel.body, ThreadContext.of(program, kernel, target))
-    if alike:
-        changed = replace(kernel, body=with_products(kernel.body, alike))
-        with suppress(LayoutError):
-            return solve(program, changed, target), alike, [retried(failed, alike)]
+            return solve(program, changed, target), products, [retried(failed, products, tried)]
     lanes = target.machine.lanes
     failed.hint = chain_remedy(kernel.body, prod(kernel.threads), lanes) or failed.hint
     raise failed
+
+
+def _alternatives(
+    program: Program, kernel: Kernel, target: Target
+) -> Iterator[tuple[dict[int, Gemm], str]]:
+    """Products to try, by the `id` of the statement that each replaces, and what failed before."""
+    context = ThreadContext.of(program, kernel, target)
+    alone = one_by_one(kernel.body, context)
+    if alone:
+        yield alone, "several results across"
+    policies = chain_policies(kernel.body)
+    chained = {
+        id(stmt): replace(alone.get(id(stmt), stmt), policy=policies[id(stmt)])
+        for stmt in statements(kernel.body)
+        if isinstance(stmt, Gemm) and id(stmt) in policies and stmt.policy is WarpPolicy.SQUARE
+    }
+    if chained:
+        yield alone | chained, "warps in squares"
+    alike = of_one_shape(kernel.body, context)
+    if alike:
+        yield alone | alike, "instructions of different shapes"
 
 
 def solve(program: Program, kernel: Kernel, target: Target) -> Solver:

@@ -160,6 +160,18 @@ static unsigned swizzled(unsigned x, unsigned pattern, int site) {
   return (unsigned)in_wave(PERMUTE, site, x, 4 * from);
 }
 
+// v_perm_b32: selectors 0 to 3 are bytes of the second operand, 4 to 7 of the first, 12 is zero.
+static unsigned permuted(unsigned first, unsigned second, unsigned selectors) {
+  unsigned long long both = (unsigned long long)first << 32 | second;
+  unsigned made = 0;
+  for (int at = 0; at < 4; ++at) {
+    unsigned selector = selectors >> 8 * at & 255;
+    if (selector > 7 && selector != 12) fail("a selector of v_perm that is not known: %u", selector);
+    made |= (selector == 12 ? 0 : (unsigned)(both >> 8 * selector & 255)) << 8 * at;
+  }
+  return made;
+}
+
 // MFMA -----------------------------------------------------------------------------------------
 
 // Elements of an operand, by what the instruction's name says of it.
@@ -389,6 +401,7 @@ static int run(void (*const* kernels)()) {
 #define __builtin_amdgcn_ds_bpermute(at, x) \
   ((unsigned)emu::in_wave(emu::PERMUTE, __COUNTER__, x, at))
 #define __builtin_amdgcn_ds_swizzle(x, pattern) emu::swizzled(x, pattern, __COUNTER__)
+#define __builtin_amdgcn_perm(first, second, selectors) emu::permuted(first, second, selectors)
 #define __builtin_amdgcn_ballot_w64(on) emu::in_wave(emu::BALLOT, __COUNTER__, on, 0)
 #define __hip_atomic_fetch_add(p, x, order, scope) emu::fetch_add(p, x)
 #define __hip_atomic_fetch_and(p, x, order, scope) emu::fetch_and(p, x)

@@ -42,8 +42,9 @@ class Dialect(ABC):
     rounded to odd), `store4` (an element of four bits) and `philox`. `language` is its name in
     messages. Every text begins with `prelude`. `helpers` are the functions that texts may call;
     `bit_casts` those that read bits as another dtype, by both dtypes; `math` those of <math.h> that
-    it calls otherwise, or has beside them. Kernels cannot use the names in `words`, nor what
-    `pattern` matches.
+    it calls otherwise, or has beside them. `picks` make a word of elements of 8 or 16 bits that
+    lie some way apart in an array of words, where the language has functions for that. Kernels
+    cannot use the names in `words`, nor what `pattern` matches.
     """
 
     language: ClassVar[str]
@@ -58,6 +59,7 @@ class Dialect(ABC):
     pattern: ClassVar[str]
 
     helpers: ClassVar[Mapping[str, Helper]]
+    picks: ClassVar[Mapping[int, str]] = {}
 
     @property
     @abstractmethod

@@ -13,7 +13,7 @@ from tileworkbench.compiler.emit.c_like.expressions import Expressions
 from tileworkbench.compiler.emit.c_like.text import C_TYPES, bare, bits_of, wrapped
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir.build import add, const_int, int_const, is_zero
+from tileworkbench.compiler.ir.build import add, const_int, int_const, is_zero, mul
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load, Ramp
 from tileworkbench.compiler.ir.rewrite import walk
 from tileworkbench.compiler.ir.types import DType
@@ -207,11 +207,30 @@ class VectorWriter:
         if isinstance(value, Load) and value.buffer.dtype == dtype:
             if self.is_memory(value):
                 return self.expressions.vectors[value]
+            picked = self.picked(value, lanes // per)
+            if picked is not None:
+                return picked
             buffer, base = value.buffer, _base(value)
             if buffer in self.expressions.packed and self.is_whole_words(buffer, base, lanes):
                 return self.registers(buffer, base, lanes // per)
         groups = [[str(first + at) for at in range(per)] for first in range(0, lanes, per)]
         return [self.word(value, dtype, group) for group in groups]
+
+    def picked(self, load: Load, count: int) -> list[str] | None:
+        """So many words of elements of a packed array that are some way apart, where the language
+        has a function for it.
+        """
+        ramp, bits = load.indices[-1], bits_of(load.buffer.dtype)
+        helper = self.dialect.picks.get(bits)
+        if not isinstance(ramp, Ramp) or const_int(ramp.stride) == 1 or helper is None:
+            return None
+        pick, name = self.expressions.use(helper), self.named(load.buffer)
+        words, stride = [], self.expressions(ramp.stride)
+        for number in range(count):
+            moved = mul(ramp.stride, int_const(number * (32 // bits)))
+            first = bare(self.expressions(add(ramp.base, moved)))
+            words.append(f"{pick}({name}, {first}, {stride})")
+        return words
 
     def word(self, value: Expr, dtype: DType, lanes: list[str]) -> str:
         """Some lanes side by side; two conversions to 16 bits are one instruction."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.emit.c_like.dialect import Dialect, Function, shown
@@ -60,6 +62,7 @@ class Hip(Dialect):
     trap = "__builtin_trap();"
     bit_casts = BIT_CASTS
     helpers = HELPERS
+    picks: ClassVar[Mapping[int, str]] = {16: "pick16", 8: "pick8"}
     math = {**MATH, "rsqrt": "rsqrt"}
     words = frozenset({*DECLARATIONS, "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize"})
     pattern = r"(mfma|atomic|warp|source)_\w+|[fiu](16|32|64)[xr]\d+|bf16r8"

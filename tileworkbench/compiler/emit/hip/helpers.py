@@ -15,6 +15,20 @@ def _helper(signature: str, *lines: str, needs: tuple[str, ...] = ()) -> Helper:
     return Helper(function(signature, "\n".join(lines)), needs)
 
 
+# Bytes of two words by number, those of the second word first: v_perm_b32 of "Vector ALU".
+_PERM = "__builtin_amdgcn_perm"
+_PICK_16 = f"""  const unsigned low = i & 1 ? 0x0302u : 0x0100u;
+  const unsigned high = i + step & 1 ? 0x07060000u : 0x05040000u;
+  return {_PERM}(w[(i + step) / 2], w[i / 2], low | high);"""
+# Every second byte of two words, or the same byte of four words: two steps then, of which
+# neighbouring elements share the first one.
+_PICK_8 = f"""  const unsigned second = i & 1 ? 0x07050301u : 0x06040200u;
+  if (step == 2) return {_PERM}(w[i / 4 + 1], w[i / 4], second);
+  const unsigned pair = i & 2 ? 0x07030602u : 0x05010400u;
+  const unsigned low = {_PERM}(w[(i + step) / 4], w[i / 4], pair);
+  const unsigned high = {_PERM}(w[(i + 3 * step) / 4], w[(i + 2 * step) / 4], pair);
+  return {_PERM}(high, low, i & 1 ? 0x07060302u : 0x05040100u);"""
+
 HELPERS: dict[str, Helper] = {
     **common_helpers(function, BIT_CASTS, "high_product"),
     "odd_f32": _helper(
@@ -56,6 +70,8 @@ HELPERS: dict[str, Helper] = {
         )
         for name, scope in (("block", "workgroup"), ("grid", "agent"))
     },
+    "pick16": _helper("unsigned pick16(const unsigned* w, int i, int step)", _PICK_16),
+    "pick8": _helper("unsigned pick8(const unsigned* w, int i, int step)", _PICK_8),
     **ATOMICS,
     **EXCHANGES,
 }

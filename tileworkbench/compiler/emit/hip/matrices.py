@@ -40,18 +40,35 @@ def mfma_helper(row: MatrixInstruction) -> tuple[str, Helper]:
     name = f"mfma_{row.m}x{row.n}x{row.k}_{'_'.join(dict.fromkeys(kinds))}"
     result, c_type = _RESULTS[row.c.dtype]
     bits = DType(row.a.dtype).bits
-    words = row.a.fragment.slots * bits // 32 // row.issues
+    held = row.a.fragment.slots * bits // 32
+    words = held // row.issues
     (a_type, ending), (b_type, other) = (_OPERANDS[kind, words] for kind in kinds)
     ending = ending if kinds[0] not in ("fp8", "bf8") else other + ending  # as they are given
-    called = f"__builtin_amdgcn_mfma_{result}_{row.m}x{row.n}x{row.k // row.issues}{ending}"
+    called = f"__builtin_amdgcn_mfma_{result}_{row.m}x{row.m}x{row.k // row.issues}{ending}"
     pointer = "double" if bits == 64 else "unsigned"
-    c = f"*({result}r{row.c.fragment.slots}*)c"
+    sums = row.c.fragment.slots // row.across
     lines = []
-    for issue in range(row.issues):
-        at = issue * words * 32 // max(bits, 32)
-        x, y = (f"({each} + {at})" if at else each for each in "ba")
-        lines.append(
-            f"  {c} = {called}(*(const {b_type}*){x}, *(const {a_type}*){y}, {c}, 0, 0, 0);"
-        )
+    for column in range(row.across):
+        c = f"*({result}r{sums}*)c"
+        if row.across > 1:  # results take turns
+            c = f"d{column}"
+            lines.append(f"  {result}r{sums} {c};")
+            lines += _each(sums, f"{c}[v] = c[v * {row.across} + {column}]")
+        for issue in range(row.issues):
+            at = issue * words * 32 // max(bits, 32)
+            b, a = _moved("b", column * held + at), _moved("a", at)
+            lines.append(
+                f"  {c} = {called}(*(const {b_type}*){b}, *(const {a_type}*){a}, {c}, 0, 0, 0);"
+            )
+        if row.across > 1:
+            lines += _each(sums, f"c[v * {row.across} + {column}] = {c}[v]")
     signature = f"void {name}({c_type}* c, const {pointer}* a, const {pointer}* b)"
     return name, Helper(function(signature, "\n".join(lines)))
+
+
+def _each(count: int, statement: str) -> list[str]:
+    return ["#pragma unroll", f"  for (int v = 0; v < {count}; ++v) {statement};"]
+
+
+def _moved(pointer: str, by: int) -> str:
+    return f"({pointer} + {by})" if by else pointer

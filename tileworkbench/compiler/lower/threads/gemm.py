@@ -21,6 +21,7 @@ After::
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tileworkbench.compiler.diagnostics import TileValueError, UnsupportedError
@@ -50,6 +51,7 @@ from tileworkbench.compiler.lower.threads.mma import (
     fitting_instructions,
     partition_warps,
     shape_name,
+    with_neighbours,
 )
 from tileworkbench.compiler.lower.threads.operand import Loader, Operand, load_all, make_loader
 from tileworkbench.compiler.lower.threads.scalar_gemm import fragment_c
@@ -101,11 +103,25 @@ def plan_of(op: Gemm, context: ThreadContext) -> MatrixPlan | None:
     shared = (each for each in fitting if can_share(m, n, warps, each))
     instruction = next(shared, fitting[-1])
     grid = partition_warps(op.policy, m, n, warps, instruction, span)
-    return MatrixPlan(instruction, grid, product.k)
+    plan = MatrixPlan(instruction, grid, product.k)
+    b = op.b.buffer
+    by_rows = b.scope == "shared" and not op.transpose_b and b.dtype == instruction.b.dtype
+    return with_neighbours(plan, context.target) if by_rows and not op.instruction else plan
 
 
 def _is_for_warpgroups(op: Gemm, context: ThreadContext) -> bool:
     return any(op.instruction == row.name for row in wgmma.instructions(context.target))
+
+
+def one_by_one(body: Stmt, context: ThreadContext) -> dict[int, Gemm]:
+    """The products below `body` that are made of several across, each for itself, by the `id` of
+    the statement.
+    """
+    return {
+        id(stmt): replace(stmt, instruction=f"{row.name}_{row.m}x{row.m}")
+        for stmt, row, _ in _of_warps(body, context)
+        if row.across > 1
+    }
 
 
 def of_one_shape(body: Stmt, context: ThreadContext) -> dict[int, Gemm]:
@@ -114,22 +130,27 @@ def of_one_shape(body: Stmt, context: ThreadContext) -> dict[int, Gemm]:
 
     Rows of results of different shapes lie in different lanes, so no fragment suits both.
     """
-    plans: list[tuple[Gemm, MatrixInstruction, ThreadContext]] = []
-    for stmt, threads in with_contexts(body, context):
-        if not isinstance(stmt, Gemm):
-            continue
-        plan = plan_of(stmt, threads)
-        if plan is not None and plan.instruction.scope is Scope.WARP:
-            plans.append((stmt, plan.instruction, threads))
-    narrow = min((row for _, row, _ in plans), key=lambda row: row.m * row.n, default=None)
+    plans = list(_of_warps(body, context))
+    edge = min((row.m for _, row, _ in plans), default=0)
     changed = {}
     for stmt, row, threads in plans:
-        if narrow is not None and (row.m, row.n) != (narrow.m, narrow.n):
-            product = replace(stmt, instruction=shape_name(narrow))
+        if row.m != edge:
+            product = replace(stmt, instruction=f"{row.name}_{edge}x{edge}")
             if plan_of(product, threads) is None:
                 return {}
             changed[id(stmt)] = product
     return changed
+
+
+def _of_warps(
+    body: Stmt, context: ThreadContext
+) -> Iterator[tuple[Gemm, MatrixInstruction, ThreadContext]]:
+    """The products of warps below `body`, with the instruction of each."""
+    for stmt, threads in with_contexts(body, context):
+        if isinstance(stmt, Gemm):
+            plan = plan_of(stmt, threads)
+            if plan is not None and plan.instruction.scope is Scope.WARP:
+                yield stmt, plan.instruction, threads
 
 
 # Layouts
@@ -236,7 +257,9 @@ def _shared_layout(
         row = plan.instruction
         operand = {"a": row.a, "b": row.b}[name].fragment
         box, bits = tuple(constant), buffer.dtype.bits
-        return loaded_layout(box, bits, operand, k_last, row.c.fragment, machine)
+        # What several products across read is no result that was stored.
+        stored = row.c.fragment if k_last or row.across == 1 else None
+        return loaded_layout(box, bits, operand, k_last, stored, machine)
     reader, memory = _reader(buffer.dtype, k_last, plan), machine.shared
     return operand_layout(constant, buffer.dtype.bits, reader, memory)
 

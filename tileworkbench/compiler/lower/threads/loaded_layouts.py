@@ -36,27 +36,30 @@ class Accesses:
 @lru_cache(maxsize=256)
 def _accesses(fragment: Fragment, bits: int, reads: bool, rows_last: bool = False) -> Accesses:
     """One access for each run of registers of `fragment`; `rows_last`: what it calls rows is the
-    last dimension of the tile, so that every element is an access.
+    last dimension of the tile, so that every element is an access, or neighbouring rows are.
     """
-    run = 1 if rows_last else register_map(fragment).run
+    registers = register_map(fragment)
+    run = 1 if rows_last else registers.run
+    count, apart = registers.across if rows_last else (1, 0)
+    first = [s for s in range(0, fragment.slots, run) if count == 1 or s // apart % count == 0]
     held = [fragment.elements_of(lane).tolist() for lane in range(fragment.threads)]
     starts = tuple(
         tuple((at[1], at[0]) if rows_last else (at[0], at[1]) for at in (e[slot] for e in held))
-        for slot in range(0, fragment.slots, run)
+        for slot in first
     )
-    return Accesses(starts, max(run * bits // 8, 1), reads)
+    return Accesses(starts, max(run * count * bits // 8, 1), reads)
 
 
 def loaded_layout(
-    shape: tuple[int, ...], bits: int, operand: Fragment, k_last: bool, result: Fragment,
+    shape: tuple[int, ...], bits: int, operand: Fragment, k_last: bool, result: Fragment | None,
     machine: Machine,
 ) -> Layout:  # fmt: skip
     """The layout of a buffer of `bits`-bit elements from which a warp loads `operand`, with K as
-    the last dimension or not, and into which it may have stored `result`.
+    the last dimension or not, and into which it may have stored `result`, if any.
     """
     rows, columns = shape[-2:]
     loads = _accesses(operand, bits, True, not k_last)
-    stores = _accesses(result, bits, False)
+    stores = loads if result is None else _accesses(result, bits, False)
     chosen = _chosen(columns, bits, (loads, stores), machine.name, machine.shared)
     if isinstance(chosen, int):
         return Layout.padded((rows, columns), chosen).expand(shape[:-2])
@@ -65,11 +68,14 @@ def loaded_layout(
 
 @dataclass(frozen=True, slots=True)
 class _Swizzle:
-    """The number of a unit XORed with ``row // divisor % count``."""
+    """The number of a unit XORed with ``row // divisor % count``; where `turned`, two rows change
+    places if ``row // turned`` is odd.
+    """
 
     unit: int
     divisor: int
     count: int
+    turned: int = 0
 
 
 def _place(columns: int, swizzle: _Swizzle) -> Place:
@@ -77,6 +83,8 @@ def _place(columns: int, swizzle: _Swizzle) -> Place:
 
     def place(i: Any, j: Any) -> Any:
         number = j // unit ^ i // divisor % count if count > 1 else j // unit
+        if swizzle.turned:
+            i = i // 2 * 2 + (i % 2 ^ i // swizzle.turned % 2)
         return i * columns + number * unit + j % unit
 
     return place
@@ -122,6 +130,9 @@ def _swizzles(columns: int, bits: int) -> Iterator[_Swizzle]:
         for count in (8, 16, 4, 2):
             if columns % (unit * count) == 0:
                 yield _Swizzle(unit, divisor, count)
+    # Of machines whose banks hold two rows.
+    for turned in (2, 4, 8, 16):
+        yield _Swizzle(columns, 1, 1, turned)
 
 
 def _pitches(columns: int, bits: int) -> Iterator[int]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from math import lcm
@@ -129,6 +129,8 @@ def fitting_instructions(target: Target, product: Product) -> Iterator[MatrixIns
             for instruction in target.machine.matrices:
                 if instruction.dtypes != (a, b, c) or instruction.scope is not Scope.WARP:
                     continue
+                if instruction.across > 1:
+                    continue  # see with_neighbours
                 shape = instruction.m, instruction.n, instruction.k
                 fits = not any(map(operator.mod, (product.m, product.n, product.k), shape))
                 # Last: it makes the maps of the operands, which takes its time.
@@ -136,8 +138,20 @@ def fitting_instructions(target: Target, product: Product) -> Iterator[MatrixIns
                     yield instruction
 
 
+def with_neighbours(plan: MatrixPlan, target: Target) -> MatrixPlan:
+    """The plan by as many of its instructions across as read neighbours of B's rows at once and
+    divide the columns of a warp; the same plan where the target has none.
+    """
+    one, grid = plan.instruction, plan.grid
+    for row in target.machine.matrices:
+        alike = (row.m, row.k, row.dtypes) == (one.m, one.k, one.dtypes) and row.across > 1
+        if alike and grid.warp_columns % row.n == 0:
+            return replace(plan, instruction=row, grid=replace(grid, atom=(row.m, row.n)))
+    return plan
+
+
 def shape_name(instruction: MatrixInstruction) -> str:
-    """The name of all instructions of this shape, whatever the dtypes."""
+    """The name of the instructions of one shape, whatever the dtypes."""
     return f"{instruction.name}_{instruction.m}x{instruction.n}"
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from tileworkbench.compiler.ir.build import add, binary, cast, const_int, int_const
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load, Ramp, Region
 from tileworkbench.compiler.ir.simt import LoadMatrix
-from tileworkbench.compiler.ir.stmt import Stmt, Store
+from tileworkbench.compiler.ir.stmt import Stmt, Store, seq
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.lower.threads.context import ThreadContext
@@ -240,6 +240,11 @@ class Loader:
         first, k = registers.first(context)
         outer, k = self._named(add(operand.first, first), k)
         whole = operand.k_last and run > 1 and is_contiguous(operand.region, run, context)
+        count, apart = (1, 0) if operand.k_last else registers.across
+        rows: Buffer | None = None
+        if count > 1 and is_contiguous(operand.region, count, context):
+            name = f"{operand.buffer.name.removesuffix('_shared')}_rows"
+            rows = context.temporary(name, operand.dtype, run * count)
 
         def atom(at: Expr) -> Stmt:
             start = self.atom(step, at).indices[0]
@@ -253,13 +258,30 @@ class Loader:
                     return self._move(Ramp(into, int_const(1), run), row, _ramp(column, run))
 
                 def one(x: Expr) -> Stmt:
-                    return self._move(add(into, x), row, add(column, x))
+                    at, place = add(into, x), add(column, x)
+                    if rows is None:
+                        return self._move(at, row, place)
+                    value = Load(operand.buffer, operand.at(_ramp(row, count), place))
+                    return Store(rows, (_ramp(scale(x, count), count),), value, site=site)
 
-                return unrolled(context, "x", run, one, site)
+                loads = unrolled(context, "x", run, one, site)
+                return loads if rows is None else seq([loads, self._turned(rows, into, apart)])
 
-            return registers.each_run(context, each, site)
+            return registers.each_run(context, each, site, rows is not None)
 
         return unrolled(context, "i", operand.atoms, atom, site)
+
+    def _turned(self, rows: Buffer, into: Expr, apart: int) -> Stmt:
+        """What was read by rows to registers by columns: those of each product are `apart`."""
+        registers = register_map(self.operand.atom.fragment)
+        run, (count, _) = registers.run, registers.across
+
+        def column(c: Expr) -> Stmt:
+            value = Load(rows, (Ramp(c, int_const(count), run),))
+            at = _ramp(add(into, scale(c, apart)), run)
+            return Store(self.registers, (at,), value, site=self.operand.site)
+
+        return unrolled(self.context, "c", count, column, self.operand.site)
 
     def _move(self, into: Expr, row: Expr, column: Expr) -> Stmt:
         operand = self.operand

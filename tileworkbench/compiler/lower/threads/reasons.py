@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tileworkbench.compiler.diagnostics import LayoutError
 from tileworkbench.compiler.ir.decisions import LayoutDecision, Verdict
@@ -12,10 +12,9 @@ from tileworkbench.compiler.lower.shared.names import operator_name
 from tileworkbench.compiler.lower.threads.solver import Solver
 
 
-def retried(failed: LayoutError, products: dict[int, Gemm]) -> LayoutDecision:
-    """The note that another policy or instruction was needed than the usual one."""
+def retried(failed: LayoutError, products: Mapping[int, Gemm], tried: str) -> LayoutDecision:
+    """The note that other policies or instructions were needed than those that were `tried`."""
     first = next(iter(products.values()))
-    tried = "instructions of different shapes" if first.instruction else "warps in squares"
     reason = f"with {tried}: {failed.message}"
     return LayoutDecision(Verdict.REJECTED, operator_name(first), first.site, "", "", reason)
 

@@ -45,6 +45,12 @@ class RegisterMap:
     run: int
     digits: tuple[_Digit, ...]
 
+    @property
+    def across(self) -> tuple[int, int]:
+        """How many neighbouring rows a lane has, and how many registers apart they are."""
+        near = (digit for digit in self.digits if digit.dim == 0 and digit.stride == 1)
+        return next(((digit.extent, digit.slots) for digit in near), (1, 0))
+
     def first(self, context: ThreadContext) -> tuple[Expr, Expr]:
         """Row and column of this lane's first register."""
         member = context.member(self.lanes.size)
@@ -52,17 +58,22 @@ class RegisterMap:
         return row, column
 
     def each_run(
-        self, context: ThreadContext, body: Callable[[Expr, Expr, Expr], Stmt], site: int
+        self,
+        context: ThreadContext,
+        body: Callable[[Expr, Expr, Expr], Stmt],
+        site: int,
+        across: bool = False,
     ) -> Stmt:
         """`body` for each `run` registers: the first one's number, and how far its row and its
-        column are from those of register 0.
+        column are from those of register 0. With `across` it takes neighbouring rows at once.
         """
+        digits = [each for each in self.digits if not across or (each.dim, each.stride) != (0, 1)]
         zero = int_const(0)
 
         def loop(depth: int, slot: Expr, at: tuple[Expr, Expr]) -> Stmt:
-            if depth == len(self.digits):
+            if depth == len(digits):
                 return body(slot, *at)
-            digit = self.digits[depth]
+            digit = digits[depth]
 
             def step(x: Expr) -> Stmt:
                 moved = [*at]

@@ -22,8 +22,10 @@ from tileworkbench.compiler.ir.expr import Address
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.layout.atoms import (
     mfma_c,
+    mfma_c_across,
     mfma_c_wide,
     mfma_operand,
+    mfma_operand_across,
     mma_c,
     mma_operand,
 )
@@ -227,7 +229,10 @@ def by_lane(fragment: Fragment) -> tuple[Array, int]:
 
 
 def _places(stmt: simt.Mma) -> tuple[Fragment, Fragment, Fragment]:
-    """Where A, B and C are: eight columns are mma.sync, squares MFMA. Raises `VerifyError`."""
+    """Where A, B and C are: eight columns are mma.sync, squares and rows of squares MFMA.
+
+    Raises `VerifyError`.
+    """
     shape = stmt.m, stmt.n, stmt.k
     if stmt.n == 8 and stmt.m in (8, 16):
         bits = stmt.a.buffer.dtype.bits, stmt.b.buffer.dtype.bits
@@ -236,6 +241,10 @@ def _places(stmt: simt.Mma) -> tuple[Fragment, Fragment, Fragment]:
     if stmt.m == stmt.n and stmt.m in (16, 32):
         operand, double = mfma_operand(stmt.m, stmt.k), stmt.c.buffer.dtype.bits == 64
         return operand, operand, mfma_c_wide() if double else mfma_c(stmt.m)
+    if stmt.m in (16, 32) and stmt.n in (2 * stmt.m, 4 * stmt.m):
+        across = stmt.n // stmt.m
+        b = mfma_operand_across(stmt.m, stmt.k, across)
+        return mfma_operand(stmt.m, stmt.k), b, mfma_c_across(stmt.m, across)
     raise VerifyError("mma.m{}n{}k{}".format(*shape))
 
 
