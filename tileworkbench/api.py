@@ -100,8 +100,10 @@ def compile(
     which `kernel.passes` says what is `lost` without them. With `fast_math` CUDA code takes faster
     float32 instructions: denormals are zero, divisions and exp2 are off by up to 2 ulp, exp(x) by
     2 + 1.2 |x| ulp, log(x) by 3 ulp or, for x in [0.5, 2], 2^-21, sin and cos by 2^-21 within
-    [-pi, pi] and by any amount outside (CUDA C++ Programming Guide, "Intrinsic Functions"). Other
-    targets compute as without it. None takes it from `pass_configs`, "tl.enable_fast_math".
+    [-pi, pi] and by any amount outside (CUDA C++ Programming Guide, "Intrinsic Functions"). HIP
+    code takes the hardware's exp2, log2, division and square root, too, and denormals are zero.
+    Other targets, `emu:` among them, compute as without it. None takes it from `pass_configs`,
+    "tl.enable_fast_math".
     `execution_backend`, `target_host`, `verbose`, other `pass_configs` and `compile_flags` are
     accepted for scripts that give them; nothing here depends on them.
 

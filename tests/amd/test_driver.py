@@ -309,6 +309,9 @@ def test_hiprtc() -> None:
     assert made == b"code" and library.open == 0
     assert (library.source, library.name) == (b"text", b"f.hip")
     assert library.options == [b"--offload-arch=gfx942", b"-O3", b"-fno-strict-aliasing", b"-w"]
+    more = ("-one", "-two")
+    hiprtc.compile_code_object(library, "text", "gfx942", name="f.hip", options=more)
+    assert library.options[4:] == [b"-one", b"-two"]
 
 
 def test_what_hiprtc_refuses() -> None:

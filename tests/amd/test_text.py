@@ -212,3 +212,22 @@ def test_a_text_that_prints_needs_more_than_clang(needs_clang):
         "UnsupportedError: T.print and T.device_assert need ROCm's device library, which is not "
         "here\nhint: simulate the kernel: target 'sim:gfx942'"
     )
+
+
+@pytest.mark.hip
+def test_fast_math_takes_the_bare_instructions():
+    require("hip", clang.missing_compiler())
+
+    @T.prim_func
+    def page(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(64):
+                B[i] = T.exp2(A[i]) / (A[i] + 2.0)
+
+    plain, fast = (
+        tw.compile(page, target="hip:gfx942", fast_math=each).asm.split("s_endpgm")[0]
+        for each in (False, True)
+    )
+    rounded = {"v_div_scale_f32", "v_ldexp_f32", "v_cmp_"}  # denormals, and exact quotients
+    assert all(name in plain and name not in fast for name in rounded)
+    assert "v_exp_f32" in fast and "v_rcp_f32" in fast

@@ -23,7 +23,11 @@ _FLAGS = (
     *("-x", "hip", "--cuda-device-only", "--no-gpu-bundle-output", "-nogpuinc", "-nogpulib"),
     *("-fno-strict-aliasing", "-O3", "-w", "-S"),
 )
-
+# float32 as `fast_math` has it: denormals are zero; divisions, roots and functions are approximate.
+FAST_MATH = (
+    *("-fgpu-flush-denormals-to-zero", "-fno-hip-fp32-correctly-rounded-divide-sqrt"),
+    "-fapprox-func",
+)
 
 Programs = tuple[tuple[str, ...], tuple[str, ...]]
 
@@ -89,11 +93,14 @@ def require_compiler() -> Programs:
     return programs
 
 
-def compile_hip(source: str, arch: str, *, name: str = "kernel.hip") -> HipBuild:
+def compile_hip(
+    source: str, arch: str, *, name: str = "kernel.hip", options: tuple[str, ...] = ()
+) -> HipBuild:
     """Compile HIP C++ for one architecture such as ``gfx942``.
 
-    `name` is the file name that messages use. Raises `HipCompileError` with the log and the
-    offending line, `UnsupportedError` without a compiler and for a text that prints.
+    `name` is the file name that messages use; `options` are further ones of the compiler. Raises
+    `HipCompileError` with the log and the offending line, `UnsupportedError` without a compiler and
+    for a text that prints.
     """
     programs = require_compiler()
     if "printf(" in source:
@@ -109,7 +116,7 @@ def compile_hip(source: str, arch: str, *, name: str = "kernel.hip") -> HipBuild
         text.write_text(source, encoding="utf-8")
         machine = ("-target", "amdgcn-amd-amdhsa", f"-mcpu={arch}")
         for command in (
-            (*compiler, *_FLAGS, f"--offload-arch={arch}", str(text), "-o", str(listing)),
+            (*compiler, *_FLAGS, *options, f"--offload-arch={arch}", str(text), "-o", str(listing)),
             (*compiler, *machine, "-c", "-x", "assembler", str(listing), "-o", str(unit)),
             (*linker, "-shared", str(unit), "-o", str(linked)),
         ):

@@ -43,19 +43,21 @@ def declared(library: Any) -> Any:
     return library
 
 
-def compile_code_object(library: Any, source: str, isa: str, *, name: str) -> bytes:
+def compile_code_object(
+    library: Any, source: str, isa: str, *, name: str, options: tuple[str, ...] = ()
+) -> bytes:
     """The code object of HIP C++ for a device such as ``gfx942:sramecc+:xnack-``.
 
-    `name` is the file name that messages use. Raises `HipCompileError` with the log and the
-    offending line.
+    `name` is the file name that messages use; `options` are further ones. Raises `HipCompileError`
+    with the log and the offending line.
     """
     program = ctypes.c_void_p()
     text, file = source.encode(), name.encode()
     _check(library, library.hiprtcCreateProgram(ctypes.byref(program), text, file, 0, None, None))
     try:
-        given = [f"--offload-arch={isa}".encode(), *(each.encode() for each in _OPTIONS)]
-        options = (ctypes.c_char_p * len(given))(*given)
-        status = library.hiprtcCompileProgram(program, len(given), options)
+        given = [each.encode() for each in (f"--offload-arch={isa}", *_OPTIONS, *options)]
+        texts = (ctypes.c_char_p * len(given))(*given)
+        status = library.hiprtcCompileProgram(program, len(given), texts)
         if status == _FAILED_COMPILATION:
             log = _fetch(library, "ProgramLog", program).decode(errors="replace").strip("\0\n")
             raise compile_error(source, name, log)

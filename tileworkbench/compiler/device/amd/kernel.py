@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tileworkbench.compiler.device.amd.clang import (
+    FAST_MATH,
     HipBuild,
     compile_hip,
     missing_compiler,
@@ -37,7 +38,7 @@ class HipToolchain:
         require_compiler()
 
     def build(self, text: str, arch: str, file: str, fast_math: bool) -> HipBuild:
-        return compile_hip(text, arch, name=f"{file}.hip")
+        return compile_hip(text, arch, name=f"{file}.hip", options=_options(fast_math))
 
     def disassemble(self, build: HipBuild, text: str) -> str:
         raise UnsupportedError(
@@ -94,4 +95,9 @@ class _OnDevices:
             code: bytes = kernel.compiled().code_object
             return code
         text, name = kernel.module.text, f"{kernel.record.name}.hip"
-        return compile_code_object(library, text, device.isa, name=name)
+        options = _options(kernel.options.fast_math)
+        return compile_code_object(library, text, device.isa, name=name, options=options)
+
+
+def _options(fast_math: bool) -> tuple[str, ...]:
+    return FAST_MATH if fast_math else ()
