@@ -1,4 +1,5 @@
-"""Shared-memory layouts of operands that lanes load by themselves, register after register.
+"""Shared-memory layouts of operands that lanes load by themselves, register after register, and of
+tiles to which they store results.
 
 No rule says which swizzle serves every instruction, so the first of a few is taken whose loads take
 the fewest wavefronts by the rules of the machine; of equal ones that into which a result, which may
@@ -14,10 +15,17 @@ from functools import lru_cache
 from itertools import product
 from typing import Any
 
+from tileworkbench.compiler.ir.sizes import const_shape
+from tileworkbench.compiler.ir.tile import Copy
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.layout import Layout
+from tileworkbench.compiler.lower.threads.context import ThreadContext
+from tileworkbench.compiler.lower.threads.inference import LayoutMap, Proposal
 from tileworkbench.compiler.lower.threads.registers import register_map
+from tileworkbench.compiler.lower.threads.shared_layouts import Reader, operand_layout
 from tileworkbench.compiler.machine.machine import Machine, SharedMemory
+
+_SAMPLE = 16  # registers of a lane whose stores are counted
 
 Place = Callable[[Any, Any], Any]  # row and column of a tile to its offset, in elements
 
@@ -64,6 +72,60 @@ def loaded_layout(
     if isinstance(chosen, int):
         return Layout.padded((rows, columns), chosen).expand(shape[:-2])
     return Layout((rows, columns), _place(columns, chosen)).expand(shape[:-2])
+
+
+def staged_results(op: Copy, layouts: LayoutMap, context: ThreadContext) -> Iterator[Proposal]:
+    """The layout of a tile through which a copy takes what is in registers to other copies."""
+    tile, result = op.dst.buffer, layouts.fragment(op.src.buffer)
+    shape, box = const_shape(tile), const_shape(op.src.buffer)
+    if result is None or shape is None or box is None or layouts.get(tile) is not None:
+        return
+    uses = (*context.uses.readers.get(tile, ()), *context.uses.writers.get(tile, ()))
+    alike = len(box) == 2 and shape[-2:] == box and tile.dtype.bits in (8, 16, 32, 64)
+    if tile.scope != "shared" or not alike or not all(isinstance(use, Copy) for use in uses):
+        return
+    layout = stored_layout(shape, tile.dtype.bits, result, context.target.machine)
+    if layout is not None:
+        yield Proposal(tile, layout, "takes results from registers without conflicts", soft=True)
+
+
+@lru_cache(maxsize=256)
+def stored_layout(
+    shape: tuple[int, ...], bits: int, result: Fragment, machine: Machine
+) -> Layout | None:
+    """The layout of a tile of `bits`-bit elements to which threads store `result` as it lies in
+    their registers, and which is then read by rows: the first that takes the fewest wavefronts for
+    what it moves. Rows stay in pieces of 16 bytes. An engine that stores tiles reads without
+    conflicts, and only what it can take is asked. None where rows as they are do as well.
+    """
+    run = min(register_map(result).run, 128 // bits)
+    held = [result.elements_of(lane).tolist() for lane in range(machine.lanes)]
+    slots = range(0, min(result.slots, _SAMPLE * run), run)
+    starts = tuple(tuple((each[slot][0], each[slot][1]) for each in held) for slot in slots)
+    stores = Accesses(starts, max(run * bits // 8, 1), False)
+    unit = 128 // bits
+    pieces = [divmod(lane * unit, shape[-1]) for lane in range(machine.lanes)]
+    loads = Accesses((tuple(pieces),), 16, True)
+    moves = (stores,) if machine.engine("TMA store") else (stores, loads)
+    plain = Layout.row_major(shape[-2:])
+    ideal = [_cost(plain.offset, bits, each, machine.shared, ideal=True) for each in moves]
+
+    def cost(layout: Layout) -> float:
+        costs = (_cost(layout.offset, bits, each, machine.shared) for each in moves)
+        return sum(each / least for each, least in zip(costs, ideal, strict=True))
+
+    best = min([plain, *_stored_layouts(shape[-2:], bits, machine)], key=cost)
+    return None if best is plain else best.expand(shape[:-2])
+
+
+def _stored_layouts(shape: tuple[int, ...], bits: int, machine: Machine) -> Iterator[Layout]:
+    row = shape[-1] * bits // 8
+    for width in (128, 64, 32):
+        if row % width == 0 and shape[-2] % 8 == 0:
+            yield Layout.swizzled(shape, bits, width)
+    if machine.engine("TMA store") is None:
+        for reader in (Reader.MATRIX, Reader.ELEMENTS):
+            yield operand_layout(shape, bits, reader, machine.shared)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@ them.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.layout.fragment import Fragment
@@ -11,6 +13,7 @@ from tileworkbench.compiler.lower.threads import gemm, parallel, reduce, reducer
 from tileworkbench.compiler.lower.threads.binding import infer_nest
 from tileworkbench.compiler.lower.threads.context import ThreadContext
 from tileworkbench.compiler.lower.threads.inference import NOTHING, LayoutMap, LayoutUpdate, Level
+from tileworkbench.compiler.lower.threads.loaded_layouts import staged_results
 from tileworkbench.compiler.lower.threads.nests import nest_of
 from tileworkbench.compiler.lower.threads.traffic import global_traffic, register_traffic
 
@@ -24,7 +27,11 @@ def infer_layout(
     """
     match op:
         case tile.Parallel() | tile.Copy() | tile.Fill():
-            return infer_nest(nest_of(op, context), layouts, level, context)
+            update = infer_nest(nest_of(op, context), layouts, level, context)
+            if isinstance(op, tile.Copy) and level is not Level.STRICT:
+                staged = staged_results(op, layouts, context)
+                return replace(update, proposals=(*update.proposals, *staged))
+            return update
         case tile.Gemm():
             return gemm.infer_layout(op, layouts, level, context)
         case tile.Reduce():
