@@ -6,6 +6,7 @@ import pytest
 
 import tileworkbench as tw
 import tileworkbench.language as T
+from tileworkbench.compiler.device.nvidia import nvrtc
 
 M = N = K = 128
 
@@ -70,3 +71,40 @@ def test_the_note_says_why():
 def test_a_tile_with_other_readers_stays_as_it_is():
     kernel = tw.compile(product(64, "float16", reads=True), target="sim:sm_80")
     assert "C_shared" not in kernel.layouts
+
+
+@pytest.mark.parametrize("target", ["sim:sm_90", "sim:sm_90a"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_results_are_rounded_and_stored_as_matrices(dtype, target):
+    kernel = tw.compile(product(64, dtype), target=target)
+    text = kernel.source.partition('extern "C"')[2]
+    body = text[text.index("T.copy(total, C_shared)") :]
+    assert "stmatrix_x4(" in body and "tensor_store_2(" in body
+    # What warps store behind one another are different elements: they meet once, in front of the
+    # engine.
+    stores = body[body.index("stmatrix_x4(") :]
+    assert stores.count("__syncthreads()") + stores.count("barrier.sync") == 1
+    assert not any("sync" in line for line in loop_around(body, "stmatrix_x4("))
+
+
+def loop_around(text, call):
+    """The lines of the innermost loop around a call."""
+    lines = text.splitlines()
+    at = next(number for number, line in enumerate(lines) if call in line)
+    start = max(number for number in range(at) if "for (" in lines[number])
+    return lines[start : at + 2]
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("columns", [64, pytest.param(128, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("target", ["sm_90a", pytest.param("sm_90", marks=pytest.mark.slow)])
+def test_from_ptx(columns, target):
+    if reason := nvrtc.missing_nvrtc():
+        pytest.skip(reason)
+    kernel = tw.compile(product(columns, "float16"), target=f"ptx:{target}")
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, (128, 128)).astype(np.float16) for _ in range(2))
+    c = np.zeros((M, N), np.float16)
+    kernel(a, b, c)
+    assert np.array_equal(c[:, :columns], (a @ b)[:, :columns])
+    assert "stmatrix" in kernel.asm

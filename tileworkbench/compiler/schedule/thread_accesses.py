@@ -27,13 +27,14 @@ from tileworkbench.compiler.ir.effects import Access, accesses
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Ramp, Var
 from tileworkbench.compiler.ir.loops import iterations
 from tileworkbench.compiler.ir.rewrite import substitute, walk
-from tileworkbench.compiler.ir.simt import Start
+from tileworkbench.compiler.ir.simt import LANGUAGE_WARP, Start, StoreMatrix
 from tileworkbench.compiler.ir.types import BOOL, INT32, INT64
 from tileworkbench.compiler.layout.digits import NotDigitsError
 from tileworkbench.compiler.schedule.arrivals import same_everywhere
 
 Array = np.ndarray[Any, Any]
 _POINTS = 1 << 20  # most points that are enumerated
+_MATRIX_ROWS = 8  # of a matrix that a warp stores, as many as a row has elements of 16 bits
 _NOBODY, _EVERYBODY = -1, np.iinfo(np.int32).max
 
 
@@ -109,6 +110,7 @@ class ThreadAccesses:
         self.thread = kernel.thread_vars[0]
         self.threads = (0, prod(kernel.threads))
         self.conditions: list[Expr] = []  # those around the statement at hand
+        self.storing: StoreMatrix | None = None  # the statement at hand where it is one
         self.made: dict[tuple[bytes, bytes], Owners] = {}
         self.definitions = {
             stmt.var: stmt.value for stmt in walk(kernel) if isinstance(stmt, st.Let)
@@ -152,9 +154,9 @@ class ThreadAccesses:
         for access in accesses(stmt):
             # At tile operators, which access regions or whole buffers, all threads meet.
             if access.buffer in self.buffers and access.indices and access.region is None:
-                yield self._access(access, stmt.site, loops)
+                yield self._access(access, stmt, loops)
 
-    def _access(self, access: Access, site: int, loops: dict[Var, range]) -> ThreadAccess:
+    def _access(self, access: Access, stmt: st.Stmt, loops: dict[Var, range]) -> ThreadAccess:
         """Who touches which elements, only where the access's predicate holds."""
         before = len(self.conditions)
         if access.predicate is not None:
@@ -163,11 +165,13 @@ class ThreadAccesses:
         if access.count > 1:
             last = indices[-1]
             indices = (*indices[:-1], Ramp(last, ir.Const(1, last.dtype), access.count))
-        placed = self._placed(access, indices, site, loops)
+        self.storing = stmt if isinstance(stmt, StoreMatrix) and access.rows else None
+        placed = self._placed(access, indices, stmt.site, loops)
+        exact, self.storing = self.storing is not None, None
         del self.conditions[before:]
         if not access.count:  # how many elements it is about is not known
             return replace(placed, owners=None, rows=None)
-        if access.rows:
+        if access.rows and not exact:
             return replace(placed, owners=self._once(_by_warps(placed.owners)))
         return placed
 
@@ -240,8 +244,11 @@ class ThreadAccesses:
         if ramp is not None:
             stride = const_int(ramp.stride) or 0
             position = position + _axis(np.arange(lanes) * stride, axes - 1, axes)
-        active = self._active(env)
-        position, threads, active = np.broadcast_arrays(position, env[self.thread], active)
+        active, threads = self._active(env), env[self.thread]
+        if self.storing is not None:
+            threads = _writers(self.storing, threads, _axis(np.arange(lanes), axes - 1, axes))
+            active = active & (threads >= 0)
+        position, threads, active = np.broadcast_arrays(position, threads, active)
         return self._once(_collect(position[active], threads[active]))
 
     def _once(self, owners: Owners | None) -> Owners | None:
@@ -275,6 +282,17 @@ class ThreadAccesses:
                 value = value + factor * trace(atom)
             total = total * extent + value
         return total
+
+
+def _writers(stmt: StoreMatrix, threads: Array, column: Array) -> Array:
+    """The thread that writes each element of the row that each of `threads` points at; -1 for those
+    that point at none.
+    """
+    lane = threads % LANGUAGE_WARP
+    row, number = lane % _MATRIX_ROWS, lane // _MATRIX_ROWS
+    across, along = (column, row) if stmt.transpose else (row, column)
+    writer = threads - lane + across * (_MATRIX_ROWS // 2) + along // 2
+    return np.where(number < stmt.count, writer, _NOBODY)
 
 
 def _by_warps(owners: Owners | None) -> Owners | None:

@@ -2,7 +2,8 @@
 
 They move matrices of rows of 16 bytes, which lie in registers as operands and results of tensor
 cores do (`MatrixMove.fragment`). A copy of 16-bit elements whose loop has the pattern of such a
-matrix, or of its transpose, in each of its tiles takes as many of them at once as it can.
+matrix, or of its transpose, in each of its tiles takes as many of them at once as it can. Results
+in float32 that are stored as 16 bits are rounded first, two at a time, into registers of their own.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tileworkbench.compiler.ir.build import const_int, int_const
-from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load, Region, Var
+from tileworkbench.compiler.ir.build import cast, const_int, int_const, mul
+from tileworkbench.compiler.ir.expr import Address, Buffer, Cast, Expr, Load, Ramp, Region, Var
 from tileworkbench.compiler.ir.rewrite import substitute
 from tileworkbench.compiler.ir.simt import LoadMatrix, StoreMatrix
-from tileworkbench.compiler.ir.stmt import For, LoopKind, Stmt, Store
+from tileworkbench.compiler.ir.stmt import For, LoopKind, Stmt, Store, seq
 from tileworkbench.compiler.ir.tile import Copy
 from tileworkbench.compiler.layout.digits import Digit, DigitSum, NotDigitsError, Term
 from tileworkbench.compiler.layout.fragment import Fragment
@@ -54,7 +55,10 @@ def lower(op: Copy, nest: Nest, shared: Partition, context: ThreadContext) -> St
         return None
     memory, registers = (op.src, op.dst) if loads else (op.dst, op.src)
     bits = memory.buffer.dtype.bits
-    if op.src.buffer.dtype != op.dst.buffer.dtype or bits != move.transposed_bits:
+    rounded = stores and _is_rounded(op, context)
+    if not rounded and op.src.buffer.dtype != op.dst.buffer.dtype:
+        return None
+    if bits != move.transposed_bits:
         return None
     matrix = move.fragment(bits)
     if matrix is None or len(nest.op.vars) != 2:
@@ -71,7 +75,32 @@ def lower(op: Copy, nest: Nest, shared: Partition, context: ThreadContext) -> St
         return None
     if stores and shared.sums[-1].terms:
         return None  # copies of the elements would be stored by several warps
-    return _emit(op, nest, shared, pattern, registers, context)
+    if not rounded:
+        return _emit(op, nest, shared, pattern, context.registers(registers.buffer), context)
+    halves = context.temporary(f"{memory.buffer.name}_pairs", memory.buffer.dtype, _slots(op))
+    made = _emit(op, nest, shared, pattern, halves, context)
+    return None if made is None else seq([_round(op, halves, context), made])
+
+
+def _is_rounded(op: Copy, context: ThreadContext) -> bool:
+    """Whether a copy rounds a whole fragment to 16 bits, which the machine does in pairs."""
+    whole = tuple(op.src.extents) == tuple(op.src.buffer.shape)
+    rounds = (op.src.buffer.dtype, str(op.dst.buffer.dtype) in context.target.machine.pairs)
+    return rounds == ("float32", True) and whole and _slots(op) % 2 == 0
+
+
+def _slots(op: Copy) -> int:
+    layout = op.src.buffer.layout
+    return layout.slots if isinstance(layout, Fragment) else 0
+
+
+def _round(op: Copy, halves: Buffer, context: ThreadContext) -> Stmt:
+    """The registers of the copy's source, rounded to those of `halves`."""
+    source, pair = context.registers(op.src.buffer), context.loop_var("pair")
+    place = Ramp(mul(pair, int_const(2)), int_const(1), 2)
+    value = cast(Load(source, (place,)), halves.dtype.with_lanes(2))
+    stop, store = int_const(_slots(op) // 2), Store(halves, (place,), value, site=op.site)
+    return For(pair, int_const(0), stop, int_const(1), LoopKind.UNROLLED, store, site=op.site)
 
 
 def _rows_are_whole(memory: Region, count: int, context: ThreadContext) -> bool:
@@ -141,7 +170,7 @@ def _emit(
     nest: Nest,
     shared: Partition,
     pattern: _Pattern,
-    registers: Region,
+    registers: Buffer,
     context: ThreadContext,
 ) -> Stmt | None:
     iterations = Iterations.of(nest, shared, None, 1, context)
@@ -176,9 +205,9 @@ def _emit(
     except NotDigitsError:
         return None
     place = Address(memory[0], tuple(substitute(index, position) for index in memory[1]))
-    first = Address(context.registers(registers.buffer), (sum_expr(slot[0], slot[1], point),))
+    first = Address(registers, (sum_expr(slot[0], slot[1], point),))
     count, transposed = 1 << len(joined), pattern.row == 1
-    if op.dst is registers:
+    if op.dst.buffer.scope == "local.fragment":
         body: Stmt = LoadMatrix(first, place, count, transposed, site=op.site)
     else:
         body = StoreMatrix(place, first, count, transposed, site=op.site)
@@ -244,7 +273,9 @@ def _matrix_start(total: DigitSum, thread: int, variables: Sequence[Any], patter
 
 def _sides(body: Stmt) -> tuple[_Element, _Element]:
     """The elements of the fragment and of shared memory that an iteration moves."""
-    if not isinstance(body, Store) or not isinstance(body.value, Load):
-        raise TypeError("a copy without conversion is a store of a load")
-    target, source = (body.buffer, body.indices), (body.value.buffer, body.value.indices)
+    value = body.value if isinstance(body, Store) else None
+    value = value.value if isinstance(value, Cast) else value
+    if not isinstance(body, Store) or not isinstance(value, Load):
+        raise TypeError("a copy is a store of a load")
+    target, source = (body.buffer, body.indices), (value.buffer, value.indices)
     return (target, source) if body.buffer.scope == "local.fragment" else (source, target)
