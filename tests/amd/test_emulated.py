@@ -110,6 +110,35 @@ def test_exchanges(width):
     np.testing.assert_array_equal(*results)
 
 
+@pytest.mark.parametrize("dtype", ["int32", "float64"])
+def test_lanes_that_differ_in_some_bits(dtype):
+    """DPP for one of the four lowest bits, ds_swizzle for others."""
+    distances = (1, 2, 4, 8, 16, 5, 24)
+
+    @T.prim_func
+    def kernel(A: T.Tensor((128,), dtype), B: T.Tensor((8, 128), dtype)):
+        with T.Kernel(1, threads=128):
+            tx = T.get_thread_binding()
+            x = A[tx]
+            B[0, tx] = T.shfl_xor(x, 1)
+            B[1, tx] = T.shfl_xor(x, 2)
+            B[2, tx] = T.shfl_xor(x, 4)
+            B[3, tx] = T.shfl_xor(x, 8)
+            B[4, tx] = T.shfl_xor(x, 16)
+            B[5, tx] = T.shfl_xor(x, 5)
+            B[6, tx] = T.shfl_xor(x, 24)
+            B[7, tx] = T.warp_reduce_max(x)
+
+    given, found = random_array((128,), dtype, 5), np.zeros((8, 128), dtype)
+    made = tw.compile(kernel, target="emu:gfx942")
+    made(given, found)
+    lanes = np.arange(128)
+    for row, distance in zip(found, distances, strict=False):
+        np.testing.assert_array_equal(row, given[lanes ^ distance])
+    np.testing.assert_array_equal(found[7], given.reshape(4, 32).max(1).repeat(32))
+    assert "mov_dpp" in made.source and ("ds_swizzle" in made.source or dtype == "float64")
+
+
 # What goes wrong
 
 

@@ -109,6 +109,22 @@ def test_products_that_share_rows_have_one_shape():
     assert any(each.startswith("with instructions of different shapes: ") for each in reasons)
 
 
+@pytest.mark.parametrize(("x", "y"), [(5, 7), (3, 2), (16, 4)])
+def test_blocks_by_die_are_each_visited_once(x, y):
+    """Numbers that eight dies do not divide, fewer blocks than dies, and as many for each."""
+
+    @T.prim_func
+    def kernel(F: T.Tensor((y, x), "int32")):
+        with T.Kernel(x, y, threads=64) as (bx, by):
+            T.use_swizzle(2)
+            for i in T.Parallel(1):
+                F[by, bx] = by * x + bx
+
+    visited = np.full((y, x), -1, np.int32)  # no block is left out, so none came twice
+    tw.compile(kernel, target="sim:gfx942")(visited)
+    assert (visited.reshape(-1) == np.arange(x * y)).all()
+
+
 def test_float32_is_multiplied_as_it_is():
     """Where tensor cores of NVIDIA drop 13 bits."""
     a = np.full((32, 32), 1 + 2**-20, np.float32)

@@ -25,6 +25,7 @@ TARGETS = {
     "avx2": Target("cpu", "avx2", vector_bits=256),
     "generic": Target("cpu", "generic", vector_bits=128),
     **{arch: parse_target(f"cuda:{arch}") for arch in ("sm_80", "sm_90", "sm_90a")},
+    "gfx942": parse_target("hip:gfx942"),
 }
 HERE = Path(__file__).parent
 CASES = sorted(path for path in HERE.glob("*/*.tile") if path.parent.name != "kernels")

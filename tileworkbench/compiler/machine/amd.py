@@ -7,7 +7,9 @@ lanes of operands and results) and "Local Data Share" (bytes and banks); ROCm do
 and bank conflicts" of Composable Kernel (which lanes are served together, gfx942; those of gfx950
 as measured and published by AMD's IREE team). Assumed: gfx90a serves lanes as gfx942 does; results
 of float64 lie as published kernels read them (every fourth row in a lane); accesses of less than 4
-bytes are served like those of 4.
+bytes are served like those of 4; gfx942 is an MI300X or MI325X, with 8 XCDs (an MI300A has 6: its
+blocks are visited in another order, with the same results). XCDs take workgroups in turn: "MI300X
+workload optimization" of the ROCm documentation.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ _SHARED = {
     "gfx942": SharedMemory(64 * 1024, reserved=0, granule=512, read_order=_READS),
     "gfx950": SharedMemory(160 * 1024, reserved=0, granule=1280, banks=64, read_order=_READS_950),
 }
+_DIES = {"gfx90a": 1, "gfx942": 8, "gfx950": 8}  # XCDs
 _WITHOUT = {
     "T.tcgen05_gemm": "use T.gemm, which multiplies with MFMA",
     "T.tcgen05_gemm_blockscaled": "use T.gemm_blockscaled, which multiplies with MFMA",
@@ -68,6 +71,7 @@ def _machine(name: str) -> Machine:
         registers=4 * 512 * _LANES,
         register_granule=8 * _LANES,
         matrices=tuple(_mfma(name)),
+        dies=_DIES[name],
         without=_WITHOUT | dict(_products_without(name)),
     )
 

@@ -67,7 +67,8 @@ class Machine:
     many neighbours one instruction adds to memory, each atomically, by scope and dtype.
     `pairs` are the 16-bit floats to which one instruction rounds two float32. `memory_barriers`:
     threads can wait for a barrier in shared memory. `dot_product`: a thread multiplies and adds
-    four signed bytes at once. `cluster_blocks` can share their memory, 0 for none.
+    four signed bytes at once. `cluster_blocks` can share their memory, 0 for none. `dies` take the
+    blocks of a launch in turn, each with a cache of its own.
     `early_launch`: a launch can begin before the one in front of it has ended. `without` names what
     kernels cannot use, as messages call it, with the way around it.
     """
@@ -87,6 +88,7 @@ class Machine:
     memory_barriers: bool = False
     dot_product: bool = False
     cluster_blocks: int = 0
+    dies: int = 1
     early_launch: bool = False
     without: Mapping[str, str] = field(default_factory=dict, hash=False)
 

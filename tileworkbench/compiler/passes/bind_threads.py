@@ -27,7 +27,7 @@ from math import prod
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.analysis.uniformity import Uniformity
 from tileworkbench.compiler.diagnostics import UnsupportedError
-from tileworkbench.compiler.ir.build import binary, int_const
+from tileworkbench.compiler.ir.build import add, binary, const_int, int_const, mul
 from tileworkbench.compiler.ir.expr import Expr
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import (
@@ -64,7 +64,8 @@ class BindThreads:
             if stmt.cluster:
                 _check_cluster(stmt, program, self.target)
             kernel = with_roles(bind_thread(stmt, names), program, lanes)
-            return _bind_blocks(with_counted_barriers(kernel, program, lanes), names)
+            kernel = with_counted_barriers(kernel, program, lanes)
+            return _bind_blocks(kernel, names, self.target.machine.dies)
 
         body = with_own_views(program.body, names)
         return with_body(program, Rewriter(rewrite_stmt=bind)(body))
@@ -157,9 +158,25 @@ def _waits_for_all(stmt: Stmt) -> bool:
     return isinstance(stmt, Barrier) and stmt.id == 0 and stmt.count == 0 and stmt.wait
 
 
-def _bind_blocks(kernel: Kernel, names: Names) -> Kernel:
+def _bind_blocks(kernel: Kernel, names: Names, dies: int) -> Kernel:
     if not is_swizzled(kernel) and len(kernel.vars) <= _GRID_DIMS:
         return kernel
     block, total = launch_size(kernel, names)
-    body = seq([*block_indices(kernel, block, names), kernel.body])
+    lets, number = [], block
+    if is_swizzled(kernel) and dies > 1:
+        number = names.var("place", block.dtype)
+        lets.append(Let(number, _by_die(block, total, dies), site=kernel.site))
+    body = seq([*lets, *block_indices(kernel, number, names), kernel.body])
     return replace(kernel, vars=(block,), grid=(total,), swizzle=None, body=body)
+
+
+def _by_die(block: Expr, total: Expr, dies: int) -> Expr:
+    """The place of a block in the order of visiting. Dies take blocks in turn, and each has a cache
+    of its own: so each gets blocks that follow one another, the first ones one more of the rest.
+    """
+    count = int_const(dies)
+    die, more = binary("floormod", block, count), binary("floormod", total, count)
+    first = mul(die, binary("floordiv", total, count))
+    if const_int(more) != 0:
+        first = add(first, binary("min", die, more))
+    return add(first, binary("floordiv", block, count))

@@ -160,6 +160,17 @@ static unsigned swizzled(unsigned x, unsigned pattern, int site) {
   return (unsigned)in_wave(PERMUTE, site, x, 4 * from);
 }
 
+// DPP within rows of 16 lanes: permutations of four, turned rows, mirrored rows and half rows.
+static unsigned moved(unsigned x, unsigned control, int site) {
+  unsigned at = lane(), row = at & 15, from;
+  if (control < 0x100) from = (row & 12) | (control >> 2 * (row & 3) & 3);
+  else if (control > 0x120 && control < 0x130) from = (row + 16 - (control & 15)) & 15;
+  else if (control == 0x140) from = 15 - row;
+  else if (control == 0x141) from = (row & 8) | (7 - (row & 7));
+  else fail("a control of DPP that is not known here: %u", control), from = 0;
+  return (unsigned)in_wave(PERMUTE, site, x, 4 * ((at & ~15u) | from));
+}
+
 // v_perm_b32: selectors 0 to 3 are bytes of the second operand, 4 to 7 of the first, 12 is zero.
 static unsigned permuted(unsigned first, unsigned second, unsigned selectors) {
   unsigned long long both = (unsigned long long)first << 32 | second;
@@ -400,6 +411,8 @@ static int run(void (*const* kernels)()) {
 #define __builtin_amdgcn_wave_barrier() ((void)emu::in_wave(emu::MEET, __COUNTER__, 0, 0))
 #define __builtin_amdgcn_ds_bpermute(at, x) \
   ((unsigned)emu::in_wave(emu::PERMUTE, __COUNTER__, x, at))
+#define __builtin_amdgcn_mov_dpp(x, control, rows, banks, bound) \
+  emu::moved(x, control, __COUNTER__)
 #define __builtin_amdgcn_ds_swizzle(x, pattern) emu::swizzled(x, pattern, __COUNTER__)
 #define __builtin_amdgcn_perm(first, second, selectors) emu::permuted(first, second, selectors)
 #define __builtin_amdgcn_ballot_w64(on) emu::in_wave(emu::BALLOT, __COUNTER__, on, 0)

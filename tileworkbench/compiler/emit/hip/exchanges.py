@@ -1,8 +1,9 @@
 """Exchanges between threads of a wave: permutations of lanes and votes.
 
-A warp of the language is half a wave. Other lanes' values come by ds_bpermute, those of a lane
-whose number differs in some bits by ds_swizzle ("Data Share"); votes are a ballot of the wave, of
-which each half takes its own 32 bits.
+A warp of the language is half a wave. The value of a lane whose number differs in one of the lowest
+four bits comes by DPP, within the vector ALU ("Data Parallel Processing"); where several bits
+differ or the fifth does by ds_swizzle, all others by ds_bpermute ("Data Share"). Votes are a ballot
+of the wave, of which each half takes its own 32 bits.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ _SOURCES = {
 }
 _WIDE = """  unsigned low = read_lane((unsigned)x, lane);
   return (unsigned long long)read_lane((unsigned)(x >> 32), lane) << 32 | low;"""
+_WIDE_XOR = """  unsigned low = read_xor_{0}((unsigned)x);
+  return (unsigned long long)read_xor_{0}((unsigned)(x >> 32)) << 32 | low;"""
 _MATCH = """  unsigned first = lane_id() & 32u, there = half_ballot(true), found = 0;
   for (unsigned lane = 0; lane < 32u; ++lane)
     if (read_lane{wide}(x, first + lane) == x) found |= 1u << lane;
@@ -55,6 +58,21 @@ _OPERATIONS = {"sum": "x + y", "and": "x & y", "or": "x | y", "xor": "x ^ y"} | 
 }
 
 
+# Controls of DPP, one after the other: permutations of four lanes, a row of 16 turned by eight, and
+# half a row mirrored, which differs in three bits, of which the second one takes two back.
+_DPP = {1: ("0xB1",), 2: ("0x4E",), 4: ("0x141", "0x1B"), 8: ("0x128",)}
+
+
+def _xor(distance: int) -> str:
+    """What the lane has whose number differs by one bit, of the lowest five."""
+    if distance == 16:
+        return f"  return __builtin_amdgcn_ds_swizzle(x, {distance} << 10 | 31);"
+    value = "x"
+    for control in _DPP[distance]:
+        value = f"__builtin_amdgcn_mov_dpp({value}, {control}, 15, 15, true)"
+    return f"  return {value};"
+
+
 def _helper(signature: str, body: str, *needs: str) -> Helper:
     return Helper(function(signature, body), needs)
 
@@ -68,6 +86,18 @@ EXCHANGES: dict[str, Helper] = {
     "read_lane_64": _helper(
         "unsigned long long read_lane_64(unsigned long long x, unsigned lane)", _WIDE, "read_lane"
     ),
+    **{
+        f"read_xor_{distance}": _helper(f"unsigned read_xor_{distance}(unsigned x)", _xor(distance))
+        for distance in (*_DPP, 16)
+    },
+    **{
+        f"read_xor_{distance}_64": _helper(
+            f"unsigned long long read_xor_{distance}_64(unsigned long long x)",
+            _WIDE_XOR.format(distance),
+            f"read_xor_{distance}",
+        )
+        for distance in (*_DPP, 16)
+    },
     **{
         f"source_{kind}": _helper(
             f"unsigned source_{kind}(unsigned x, unsigned width)",
@@ -134,10 +164,12 @@ def _shuffled(stmt: simt.Exchange, args: list[str], c_type: str, expressions: Ex
     to, back = _BITS_OF.get(c_type, ("", "" if wide or c_type == "unsigned" else f"({c_type})"))
     value = f"{to}({args[0]})" if to else args[0]
     distance = const_int(stmt.args[1])
-    near = distance is not None and 0 < distance < min(stmt.width, _BITS)
-    if stmt.kind == "shfl_xor" and near and not wide:
-        pattern = f"{distance} << 10 | 31"
-        return f"{back}(__builtin_amdgcn_ds_swizzle({value}, {pattern}))"
+    if stmt.kind == "shfl_xor" and distance is not None and 0 < distance < min(stmt.width, _BITS):
+        if distance & (distance - 1) == 0:
+            name = use(f"read_xor_{distance}{'_64' if wide else ''}")
+            return f"{back}({name}({value}))" if back else f"{name}({value})"
+        if not wide:
+            return f"{back}(__builtin_amdgcn_ds_swizzle({value}, {distance} << 10 | 31))"
     name = use("read_lane_64" if wide else "read_lane")
     source = f"{use(f'source_{stmt.kind}')}({args[1]}, {stmt.width})"
     return f"{back}({name}({value}, {source}))" if back else f"{name}({value}, {source})"
@@ -161,12 +193,8 @@ def _reduction(kind: str, c_type: str) -> tuple[str, Helper]:
     if c_type in ("float", "double") and kind in ("max", "min"):
         op = f"f{kind}{'' if wide else 'f'}(x, y)"
     to, back = _BITS_OF.get(c_type, ("", ""))
-    read = "read_lane_64" if wide else "read_lane"
-    name = f"warp_{kind}_{_TYPES[c_type]}"
-    body = f"""#pragma unroll
-  for (unsigned d = 16; d > 0; d /= 2) {{
-    {c_type} y = {back}({read}({to}(x), lane_id() ^ d));
-    x = {op};
-  }}
-  return x;"""
-    return name, _helper(f"{c_type} {name}({c_type} x)", body, "lane_id", read)
+    name, wider = f"warp_{kind}_{_TYPES[c_type]}", "_64" if wide else ""
+    reads = [f"read_xor_{distance}{wider}" for distance in (16, 8, 4, 2, 1)]
+    lines = [f"  {c_type} y;"]
+    lines += [f"  y = {back}({read}({to}(x))), x = {op};" for read in reads]
+    return name, _helper(f"{c_type} {name}({c_type} x)", "\n".join([*lines, "  return x;"]), *reads)
