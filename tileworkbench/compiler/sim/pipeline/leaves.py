@@ -96,10 +96,14 @@ class Work:
 
 @dataclass(slots=True, kw_only=True)
 class Leaf(Work):
-    """One statement that does something: bytes of one thread, operations of one warp."""
+    """One statement that does something: bytes of one thread, operations of one warp. It `fetches`
+    from global memory to registers, for which a thread waits when it `uses` them.
+    """
 
     writes: tuple[Tile, ...] = ()
     reads: tuple[Tile, ...] = ()
+    fetches: tuple[Buffer, ...] = ()
+    uses: tuple[Buffer, ...] = ()
     issues: float = 1
 
 
@@ -117,6 +121,16 @@ def waits_for_others(stmt: st.Stmt) -> bool:
 
 def leaf_of(stmt: st.Stmt) -> Leaf | None:
     """What `stmt` itself does, None for one that only makes names or has statements below it."""
+    leaf = _leaf_of(stmt)
+    if leaf is not None and leaf.kind in JOINED:
+        registers = [access for access in accesses(stmt) if access.buffer.scope == "local"]
+        leaf.uses = tuple(access.buffer for access in registers if access.reads)
+        if leaf.how == TO_REGISTERS:
+            leaf.fetches = tuple(access.buffer for access in registers if access.writes)
+    return leaf
+
+
+def _leaf_of(stmt: st.Stmt) -> Leaf | None:
     match stmt:
         case simt.Mma(a, _, _, m, n, k):
             return Leaf(Kind.PRODUCT, flops=2 * m * n * k, dtype=_product_name(a.buffer))

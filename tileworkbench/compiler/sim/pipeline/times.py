@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tileworkbench.compiler.ir import simt
+from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.machine.rates import Rates
 from tileworkbench.compiler.sim.pipeline.leaves import Kind
 from tileworkbench.compiler.sim.pipeline.walk import Group, Slot, Step
@@ -79,7 +80,9 @@ class _Queue:
 
 @dataclass(slots=True)
 class _Thread:
-    """How far a group of threads has come, and what it has started."""
+    """How far a group of threads has come, and what it has started; `loading` has the copies
+    (positions in the list) that bring what registers are to hold.
+    """
 
     number: int
     group: Group
@@ -87,6 +90,7 @@ class _Thread:
     at: int = 0
     since: float = 0
     queues: dict[str, _Queue] = field(default_factory=dict)
+    loading: dict[Buffer, int] = field(default_factory=dict)
 
     def queue(self, engine: str) -> _Queue:
         """What one engine does for them."""
@@ -151,6 +155,7 @@ class Schedule:
     def _advance(self, thread: _Thread) -> bool:
         """Do the next step of a group; False where it has to wait."""
         step = thread.group.steps[thread.at]
+        self._wait_for_registers(thread, step)
         match step.kind:
             case Kind.COPY | Kind.STORE:
                 self._transfer(thread, step)
@@ -184,9 +189,24 @@ class Schedule:
         latency = 1 if self._rates is None else self._rates.latency
         self.copies_busy = begin + self.copy_cycles(step)
         landed = max(self.copies_busy + latency, issued)
-        behind = step.kind is Kind.COPY and not step.started  # the threads wait for it
+        # The threads wait for what they store to shared memory themselves.
+        behind = step.kind is Kind.COPY and not step.started and not step.fetches
         made = self._note(thread, step, thread.now, landed if behind else issued)
         self._started(thread, made, landed)
+        thread.loading |= dict.fromkeys(step.fetches, len(self.timed) - 1)
+
+    def _wait_for_registers(self, thread: _Thread, step: Step) -> None:
+        """Threads go on behind a load, up to what uses the registers."""
+        copies = sorted({thread.loading.pop(each) for each in step.uses if each in thread.loading})
+        landed = max((self.timed[at].landed for at in copies), default=thread.now)
+        if landed <= thread.now:
+            return
+        waiting = Step(
+            Kind.WAIT, "registers", site=step.site, loop=step.loop, iteration=step.iteration,
+            threads=step.threads,
+        )  # fmt: skip
+        made = self._note(thread, waiting, thread.now, landed)
+        made.waits_for, made.reason = tuple(copies), "loads to registers"
 
     def _product(self, thread: _Thread, step: Step) -> None:
         start = max(thread.now, self.products_busy)

@@ -54,7 +54,8 @@ Slot = tuple[str, int]
 class Step(Work):
     """One operation of a group of threads, once; its work is that of the whole group.
 
-    `threads` take part. `stmt` is a wait or a signal, `place` the memory barrier that it names,
+    `threads` take part. It `fetches` from global memory to registers, and waits for those that it
+    `uses`. `stmt` is a wait or a signal, `place` the memory barrier that it names,
     `amount` the parity that it waits for or how often it arrives, and `expected` the bytes that the
     phase waits for from then on. A copy tells the barrier at `place` of its bytes.
     """
@@ -65,6 +66,8 @@ class Step(Work):
     threads: int = 0
     writes: set[Slot] = field(default_factory=set)
     reads: set[Slot] = field(default_factory=set)
+    fetches: set[Buffer] = field(default_factory=set)
+    uses: set[Buffer] = field(default_factory=set)
     stmt: st.Stmt | None = None
     place: Slot | None = None
     amount: int = 0
@@ -130,7 +133,7 @@ class _Walk(Evaluator[ThreadFrame]):
         self._most_turns = min(max(MOST_VISITS // length, FEWEST_TURNS), MOST_TURNS)
         self._guessed = bool(program.symbols)
         self._steps: list[Step] = []
-        self._counts: dict[int, int] = {}  # how often the operation of each site began
+        self._counts: dict[int, int] = {}  # how often the operation of each site began (~: loads)
         self._again: list[set[int]] = []  # sites seen in each open loop inside a pipelined one
         self._turn = self._lead = 0
 
@@ -290,6 +293,7 @@ class _Walk(Evaluator[ThreadFrame]):
             for site, member in self._members.items():
                 if member == number:
                     self._counts.pop(site, None)
+                    self._counts.pop(~site, None)
             self._turn, self._lead = outer_turn, outer_lead
 
     def _taken(self, loop: st.For, trips: int, number: int | None) -> Iterator[int]:
@@ -303,8 +307,9 @@ class _Walk(Evaluator[ThreadFrame]):
         yield from range(most // 2 if left_out else trips)
         if left_out:
             for site in [s for s, member in self._members.items() if member == number]:
-                if site in self._counts:
-                    self._counts[site] += left_out
+                for key in (site, ~site):
+                    if key in self._counts:
+                        self._counts[key] += left_out
             yield from range(most // 2 + left_out, trips)
 
     def _period(self, loop: st.For) -> int:
@@ -355,6 +360,8 @@ class _Walk(Evaluator[ThreadFrame]):
             step.place = self._barrier
         step.writes.update(map(self._slot, leaf.writes))
         step.reads.update(map(self._slot, leaf.reads))
+        step.uses.update(buffer for buffer in leaf.uses if buffer not in step.fetches)
+        step.fetches.update(leaf.fetches)
         self._note_wait(step, stmt)
 
     def _step(self, stmt: st.Stmt, leaf: Leaf) -> Step:
@@ -370,7 +377,8 @@ class _Walk(Evaluator[ThreadFrame]):
                 last.kind, last.how = kind, leaf.how
             return last
         loop = self._members.get(stmt.site, -1)
-        iteration = self._turn if kind not in JOINED else self._begun(stmt.site)
+        own = ~stmt.site if leaf.fetches else stmt.site  # what is loaded ahead is stored later
+        iteration = self._turn if kind not in JOINED else self._begun(own)
         made = Step(
             kind, leaf.how, site=stmt.site, loop=loop, iteration=iteration if loop >= 0 else 0
         )
