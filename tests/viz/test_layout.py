@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tileworkbench as tw
 from tests.viz.sample import LAYOUTS, block_fragment
 from tests.viz.sanitiser import problems
 from tests.viz.tiled import compiled
 from tileworkbench.compiler.analysis.atoms import Atom, fragment_atoms
 from tileworkbench.compiler.layout import Fragment, Layout
 from tileworkbench.compiler.layout.atoms import WarpGrid, block_c, mfma_c, mma_c, wgmma_block_c
+from tileworkbench.kernels import flash_attention
 from tileworkbench.viz.model import layout
 from tileworkbench.viz.model.layout import (
     badges,
@@ -121,6 +123,18 @@ def test_atoms_of_a_kernel_are_those_of_its_code() -> None:
         "C_local": (Atom("mma.m16n8k16 C", 16, 8, 32, 4),),
     }
     assert all(buffer.fitting_atoms == () for buffer in compiled("mm", "cpu").view().layouts)
+
+
+def test_atoms_of_mfma_are_as_wide_as_what_is_done_at_once() -> None:
+    """Several along K, and across where rows of B are read."""
+    page = flash_attention(1, 1, 128, 128, 64, "float16")
+    buffers = tw.compile(page, target="sim:gfx942").view().layouts
+    atoms = {each.name: each.fitting_atoms for each in buffers if each.fitting_atoms}
+    assert atoms == {
+        "S_local": (Atom("mfma.m32n32k16 (2 instructions) C", 32, 32, 64, 16),),
+        "P_local": (Atom("mfma.m32n64k8 (2 instructions) A", 32, 8, 64, 4),),
+        "O_local": (Atom("mfma.m32n64k8 (2 instructions) C", 32, 64, 64, 32),),
+    }
 
 
 def test_steps_say_who_wanted_what() -> None:

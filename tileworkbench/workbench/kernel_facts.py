@@ -278,7 +278,7 @@ class KernelFacts(PipelineFacts, ReplayFacts):
 
     @cached_property
     def asm(self) -> str:
-        """The machine's assembly text (PTX for a GPU)."""
+        """The machine's assembly text: PTX for CUDA, the GPU's own instructions for HIP."""
         return self._compiled.texts["asm"]()
 
     @gpu_property

@@ -14,7 +14,9 @@ from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.simt import LoadMatrix, Mma, StoreMatrix
 from tileworkbench.compiler.layout import Fragment, Layout
 from tileworkbench.compiler.layout.atoms import mma_c, mma_operand, transposed
+from tileworkbench.compiler.machine.instructions import Scope
 from tileworkbench.compiler.machine.operands import instruction_names, operand_fragment
+from tileworkbench.compiler.machine.tables import ARCHITECTURES, machine_of
 
 MATRIX_ROWS, MATRIX_BITS = 8, 128  # of the matrices that ldmatrix moves, 8 rows of 16 bytes
 _MOST = 3  # atoms that are named of a fragment without a kernel
@@ -101,11 +103,11 @@ def _matrix(prefix: str, stmt: LoadMatrix | StoreMatrix, buffer: Buffer) -> Atom
 
 
 def _mma_atoms(stmt: Mma, layouts: Mapping[str, Layout | Fragment]) -> Iterator[tuple[str, Atom]]:
-    bits = stmt.a.buffer.dtype.bits
+    called, fragments = _instruction(stmt)
+    operands = (stmt.a, stmt.b, stmt.c)
     parts = (
-        ("A", stmt.a.buffer.name, mma_operand(stmt.m, stmt.k, bits)),
-        ("B", stmt.b.buffer.name, mma_operand(stmt.n, stmt.k, bits)),
-        ("C", stmt.c.buffer.name, mma_c(stmt.m)),
+        (operand, address.buffer.name, fragment)
+        for operand, address, fragment in zip("ABC", operands, fragments, strict=False)
     )
     for operand, name, fragment in parts:
         held = layouts.get(name)
@@ -114,7 +116,25 @@ def _mma_atoms(stmt: Mma, layouts: Mapping[str, Layout | Fragment]) -> Iterator[
         either = (fragment, transposed(fragment))
         fitting = next((each for each in either if tiles(held, each)), None)
         if fitting is not None:
-            yield name, _atom(f"mma.m{stmt.m}n{stmt.n}k{stmt.k} {operand}", fitting)
+            yield name, _atom(f"{called} {operand}", fitting)
+
+
+def _instruction(stmt: Mma) -> tuple[str, tuple[Fragment, ...]]:
+    """The name of a product's instruction and where A, B and C are: mma.sync has eight columns."""
+    name = f"m{stmt.m}n{stmt.n}k{stmt.k}"
+    if stmt.n == 8:
+        bits = stmt.a.buffer.dtype.bits
+        a, b = mma_operand(stmt.m, stmt.k, bits), mma_operand(stmt.n, stmt.k, bits)
+        return f"mma.{name}", (a, b, mma_c(stmt.m))
+    wanted = (stmt.m, stmt.n, stmt.k, *(str(x.buffer.dtype) for x in (stmt.a, stmt.b, stmt.c)))
+    rows = (row for arch in ARCHITECTURES for row in machine_of(arch).matrices)
+    fitting = (row for row in rows if (row.m, row.n, row.k, *row.dtypes) == wanted)
+    row = next((row for row in fitting if row.scope is Scope.WARP), None)
+    if row is None:  # code that a user has edited
+        return name, ()
+    count = row.issues * row.across
+    several = f" ({count} instructions)" if count > 1 else ""
+    return f"{row.name}.{name}{several}", (row.a.fragment, row.b.fragment, row.c.fragment)
 
 
 def _atom(name: str, fragment: Fragment) -> Atom:

@@ -26,7 +26,7 @@ from tileworkbench.compiler.sim.pipeline.structure import (
 )
 from tileworkbench.compiler.sim.pipeline.times import Schedule, Timed
 from tileworkbench.compiler.sim.pipeline.trace import Trace, TraceEvent, TraceRecorder
-from tileworkbench.compiler.sim.pipeline.walk import Walked, walk_block
+from tileworkbench.compiler.sim.pipeline.walk import Slot, Step, Walked, walk_block
 
 _WORK = (Kind.PRODUCT, Kind.COMPUTE, Kind.MOVE)
 _REPEATS = 3  # iterations that show what repeats
@@ -138,7 +138,7 @@ class _Builder:
                 operation=number,
                 iteration=timed.step.iteration,
                 phase=_phase(timed, loops),
-                slots=tuple(sorted(timed.step.writes or timed.step.reads)),
+                slots=_slots_of(timed.step),
                 start=timed.start,
                 end=timed.end,
                 landed=timed.landed,
@@ -310,6 +310,12 @@ class _Builder:
         if self._schedule.stuck:
             texts.append("It ends where threads wait for what could not be foreseen.")
         return texts
+
+
+def _slots_of(step: Step) -> tuple[Slot, ...]:
+    """The stages that a step fills, or the registers that it loads, or else the stages it reads."""
+    registers = {(buffer.name, 0) for buffer in step.fetches}
+    return tuple(sorted(step.writes or registers or step.reads))
 
 
 def _period(work: list[Timed]) -> float:

@@ -47,7 +47,7 @@ class Event:
         operation: its number.
         iteration: that it works on, 0 outside of loops.
         phase: "before", "prologue", "steady", "epilogue" or "after".
-        slots: stages of its tiles, as (buffer, stage).
+        slots: stages of its tiles, as (buffer, stage), or of a copy "to registers" those.
         start, end: while its threads are busy with it, or wait.
         landed: when the data of a copy, or the sums of a product that was started, are there; `end`
             for others.
