@@ -15,6 +15,7 @@ from tileworkbench.compiler.passes.pipeline import Pass
 from tileworkbench.compiler.passes.plan_pipelines import plan_pipelines
 from tileworkbench.compiler.passes.plan_shared_memory import PlanSharedMemory
 from tileworkbench.compiler.passes.simplify_expressions import simplify_expressions
+from tileworkbench.compiler.passes.stage_results import StageResults
 from tileworkbench.compiler.passes.unroll_register_loops import unroll_register_loops
 from tileworkbench.compiler.target import Target
 
@@ -30,6 +31,8 @@ def gpu_pipeline(target: Target) -> tuple[Pass, ...]:
         plan_pipelines,
         # Before layouts: loads into registers are laid out like any fragment.
         *_without_copies(target),
+        # The tiles that results go through are laid out as any.
+        StageResults(target),
         InferThreadLayouts(target),
         LowerToThreads(target),
         # Of loops that a producer runs ahead of, nothing is left to expand.

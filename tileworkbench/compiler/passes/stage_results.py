@@ -1,0 +1,188 @@
+"""Results of 16 bits leave the block through a tile in shared memory, where an engine stores tiles.
+
+Threads hold a result as matrix instructions leave it: two neighbours of a row each. Stored from
+there, a warp fills half of each sector of global memory. Through a tile, stmatrix writes rows of 16
+bytes, and the copy engine whole rows.
+
+The tile must not cost a block: it is made only where as many blocks of the kernel fit on a
+multiprocessor with it as without. Where a warpgroup starts the loads of the next products it has
+memory of its own, else it may lie where the operands lay.
+
+Before::
+
+    T.copy(C_local, C[by * 128:by * 128 + 128, bx * 128:bx * 128 + 128])
+
+After::
+
+    C_tile = T.alloc_shared((128, 128), "float16")
+    T.copy(C_local, C_tile)
+    T.copy(C_tile, C[by * 128:by * 128 + 128, bx * 128:bx * 128 + 128])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
+
+from tileworkbench.compiler.analysis.names import Names
+from tileworkbench.compiler.analysis.occupancy import occupancy
+from tileworkbench.compiler.ir.build import const_int, int_const
+from tileworkbench.compiler.ir.expr import Buffer, Region
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import Rewriter, statements
+from tileworkbench.compiler.ir.sizes import const_shape
+from tileworkbench.compiler.ir.stmt import Alloc, For, Kernel, Stmt, While, seq
+from tileworkbench.compiler.ir.tile import Copy, Gemm, Pipelined
+from tileworkbench.compiler.lower.threads import wgmma
+from tileworkbench.compiler.lower.threads.context import ThreadContext
+from tileworkbench.compiler.lower.threads.tensor_copies import STORE, Unsuitable, plan
+from tileworkbench.compiler.passes.optional import optional
+from tileworkbench.compiler.schedule.lifetimes import shared_bytes
+from tileworkbench.compiler.target import Target
+
+_BITS = 16  # of an element; wider ones fill their sectors from registers, too
+_MULTIPLIER_REGISTERS = 40  # of a thread, beside those of its results
+_LOADER_REGISTERS = 40
+
+
+@optional("16-bit results leave from registers, two neighbours at a time")
+@dataclass(frozen=True, slots=True)
+class StageResults:
+    """Take 16-bit results of products through shared memory to the engine that stores tiles."""
+
+    target: Target
+
+    def __call__(self, program: Program) -> Program:
+        machine = self.target.machine
+        if machine.engine(STORE) is None or machine.move(loads=False) is None:
+            return program
+        names, notes = Names(program), list(program.notes)
+
+        def change(stmt: Stmt) -> Stmt:
+            if not isinstance(stmt, Kernel):
+                return stmt
+            chosen = list(_results(stmt))
+            while chosen:
+                made = _staged(stmt, chosen, names)
+                refused = self._refused(made, chosen, program)
+                if not refused:
+                    return made
+                for copy, why in refused:
+                    span = program.span(copy.site)
+                    line = f", line {span.line}" if span else ""
+                    notes.append(f"{copy.dst.buffer.name}: threads, because {why} (copy{line})")
+                    chosen.remove(copy)
+            return stmt
+
+        body = Rewriter(rewrite_stmt=change)(program.body)
+        return replace(program, body=body, notes=tuple(notes))
+
+    def _refused(
+        self, kernel: Kernel, copies: list[Copy], program: Program
+    ) -> list[tuple[Copy, str]]:
+        """Which of `copies`, which `kernel` stages, cannot be, and why."""
+        context = ThreadContext.of(program, kernel, self.target)
+        refused = []
+        for copy in copies:
+            store = next(each for each in _stores(kernel) if each.dst == copy.dst)
+            try:
+                plan(store, context)
+            except Unsuitable as reason:
+                refused.append((copy, str(reason)))
+        if not refused and self._costs_a_block(kernel):
+            why = "a tile in shared memory would leave room for fewer blocks"
+            refused = [(copy, why) for copy in copies]
+        return refused
+
+    def _costs_a_block(self, kernel: Kernel) -> bool:
+        """Whether fewer blocks fit on a multiprocessor because of the tiles."""
+        tiles = {store.src.buffer for store in _stores(kernel)}
+        repeated = any(
+            isinstance(stmt, Alloc) and stmt.buffer in tiles
+            for loop in statements(kernel.body)
+            if isinstance(loop, For | While)
+            for stmt in statements(loop.body)
+        )
+        groups = bool(wgmma.instructions(self.target))
+        used = sum(_bytes(kernel, tiles))
+        added = sum(map(shared_bytes, tiles))
+        whole = used + added if repeated or groups else max(used, added)
+        if used + added > self.target.machine.shared.most:
+            return True
+        threads = prod(kernel.threads)
+        results = {stmt.c.buffer for stmt in statements(kernel.body) if isinstance(stmt, Gemm)}
+        words = sum(prod(const_shape(each) or ()) * each.dtype.bits // 32 for each in results)
+        registers = words // threads + _MULTIPLIER_REGISTERS
+        loaders = 128 if groups else 0
+        share = (registers * threads + _LOADER_REGISTERS * loaders) // (threads + loaders)
+
+        def blocks(bytes_: int) -> int:
+            found = occupancy(self.target.arch, threads + loaders, bytes_, min(share, 255))
+            return 0 if found is None else found.blocks
+
+        return blocks(whole) < blocks(used)
+
+
+def _results(kernel: Kernel) -> Iterator[Copy]:
+    """The copies of whole results of products to tensors of 16-bit floats, outside pipelines."""
+    results = {stmt.c.buffer for stmt in statements(kernel.body) if isinstance(stmt, Gemm)}
+    inner = {
+        id(stmt)
+        for loop in statements(kernel.body)
+        if isinstance(loop, Pipelined)
+        for stmt in statements(loop.body)
+    }
+    for stmt in statements(kernel.body):
+        if isinstance(stmt, Copy) and id(stmt) not in inner and stmt.src.buffer in results:
+            source, target = stmt.src, stmt.dst.buffer
+            whole = tuple(source.extents) == tuple(source.buffer.shape)
+            floats = target.dtype.is_float and target.dtype.bits == _BITS
+            plain = stmt.loop_layout is None and stmt.coalesced_width is None
+            if target.scope == "global" and floats and whole and plain:
+                yield stmt
+
+
+def _staged(kernel: Kernel, copies: list[Copy], names: Names) -> Kernel:
+    """`kernel` with these copies in two steps."""
+
+    def change(stmt: Stmt) -> Stmt:
+        if not any(stmt is copy for copy in copies) or not isinstance(stmt, Copy):
+            return stmt
+        shape = stmt.src.buffer.shape
+        name = names.fresh(f"{stmt.dst.buffer.name}_tile")
+        tile = Buffer(name, stmt.dst.buffer.dtype, shape, "shared")
+        here = Region(tile, tuple(int_const(0) for _ in shape), shape)
+        return seq(
+            [Alloc(tile, site=stmt.site), replace(stmt, dst=here), replace(stmt, src=here)]
+        )
+
+    return replace(kernel, body=Rewriter(rewrite_stmt=change)(kernel.body))
+
+
+def _stores(kernel: Kernel) -> Iterator[Copy]:
+    """The copies from tiles that results go through."""
+    results = {stmt.c.buffer for stmt in statements(kernel.body) if isinstance(stmt, Gemm)}
+    tiles = {
+        stmt.dst.buffer
+        for stmt in statements(kernel.body)
+        if isinstance(stmt, Copy) and stmt.src.buffer in results
+    }
+    for stmt in statements(kernel.body):
+        if isinstance(stmt, Copy) and stmt.src.buffer in tiles:
+            yield stmt
+
+
+def _bytes(kernel: Kernel, without: set[Buffer]) -> Iterator[int]:
+    """The bytes of the kernel's own shared buffers, those that pipelines load in versions."""
+    versions: dict[Buffer, int] = {}
+    for loop in statements(kernel.body):
+        if isinstance(loop, Pipelined):
+            for stmt in statements(loop.body):
+                if isinstance(stmt, Copy) and stmt.src.buffer.scope == "global":
+                    versions[stmt.dst.buffer] = max(loop.num_stages, 1)
+    for stmt in statements(kernel.body):
+        if isinstance(stmt, Alloc) and stmt.buffer.scope == "shared":
+            known = all(const_int(extent) is not None for extent in stmt.buffer.shape)
+            if stmt.buffer not in without and known:
+                yield shared_bytes(stmt.buffer) * versions.get(stmt.buffer, 1)
