@@ -108,3 +108,83 @@ def test_from_ptx(columns, target):
     kernel(a, b, c)
     assert np.array_equal(c[:, :columns], (a @ b)[:, :columns])
     assert "stmatrix" in kernel.asm
+
+
+def direct(rows, columns, stages, threads=128, persistent=False):
+    """A product whose result is copied to the tensor; the compiler stages it where that pays."""
+
+    @T.macro
+    def tile(A, B, C, A_shared, B_shared, total, bx, by):
+        T.clear(total)
+        for k in T.Pipelined(2, num_stages=stages):
+            T.copy(A[by * rows, k * 64], A_shared)
+            T.copy(B[k * 64, bx * columns], B_shared)
+            T.gemm(A_shared, B_shared, total)
+        T.copy(total, C[by * rows, bx * columns])
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((256, 128), "float16"),
+        B: T.Tensor((128, 256), "float16"),
+        C: T.Tensor((256, 256), "float16"),
+    ):
+        with T.Kernel(256 // columns, 1 if persistent else 256 // rows, threads=threads) as (bx, y):
+            A_shared = T.alloc_shared((rows, 64), "float16")
+            B_shared = T.alloc_shared((64, columns), "float16")
+            total = T.alloc_fragment((rows, columns), "float32")
+            if persistent:
+                for by in T.serial(256 // rows):
+                    tile(A, B, C, A_shared, B_shared, total, bx, by)
+            else:
+                tile(A, B, C, A_shared, B_shared, total, bx, y)
+
+    return kernel
+
+
+def check_direct(kernel, target):
+    compiled = tw.compile(kernel, target=target)
+    rng = np.random.default_rng(0)
+    a = rng.integers(-3, 4, (256, 128)).astype(np.float16)
+    b = rng.integers(-3, 4, (128, 256)).astype(np.float16)
+    c = np.zeros((256, 256), np.float16)
+    compiled(a, b, c)
+    assert np.array_equal(c, a @ b)
+    if target.startswith("sim"):
+        assert compiled.simulate(a, b, np.zeros_like(c)).report.ok
+    return compiled
+
+
+# On sm_90 the tile lies where the operands lay, unless they are needed again.
+CASES = [
+    ("sm_90a", (64, 64, 2), True),
+    ("sm_90a", (128, 128, 3), False),  # a second block would not fit
+    ("sm_90a", (64, 64, 2, 128, True), True),
+    ("sm_90", (128, 128, 3), True),
+    pytest.param("sm_90", (64, 64, 2, 128, True), False, marks=pytest.mark.slow),
+    pytest.param("sm_90a", (128, 256, 2, 256), True, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("arch", "shape", "staged"), CASES)
+def test_results_of_products(arch, shape, staged):
+    text = check_direct(direct(*shape), f"sim:{arch}").source.partition('extern "C"')[2]
+    assert ("tensor_store_2(" in text) == staged
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize(
+    "shape",
+    [pytest.param((64, 64, 2), marks=pytest.mark.slow), (64, 64, 2, 128, True)],
+)
+def test_results_of_products_from_ptx(shape):
+    if reason := nvrtc.missing_nvrtc():
+        pytest.skip(reason)
+    assert "cp.async.bulk.tensor.2d.global" in check_direct(direct(*shape), "ptx:sm_90a").asm
+
+
+def test_the_note_says_who_stores():
+    kernel = tw.compile(direct(128, 128, 3), target="sim:sm_90a")
+    why = (
+        "C: threads, because a tile in shared memory would leave room for fewer blocks (copy, line"
+    )
+    assert any(note.startswith(why) for note in kernel.compiled.record.snapshots[-1].program.notes)

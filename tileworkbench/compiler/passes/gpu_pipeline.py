@@ -15,7 +15,6 @@ from tileworkbench.compiler.passes.pipeline import Pass
 from tileworkbench.compiler.passes.plan_pipelines import plan_pipelines
 from tileworkbench.compiler.passes.plan_shared_memory import PlanSharedMemory
 from tileworkbench.compiler.passes.simplify_expressions import simplify_expressions
-from tileworkbench.compiler.passes.stage_results import StageResults
 from tileworkbench.compiler.passes.unroll_register_loops import unroll_register_loops
 from tileworkbench.compiler.target import Target
 
@@ -32,7 +31,7 @@ def gpu_pipeline(target: Target) -> tuple[Pass, ...]:
         # Before layouts: loads into registers are laid out like any fragment.
         *_without_copies(target),
         # The tiles that results go through are laid out as any.
-        StageResults(target),
+        *_with_stores(target),
         InferThreadLayouts(target),
         LowerToThreads(target),
         # Of loops that a producer runs ahead of, nothing is left to expand.
@@ -60,6 +59,16 @@ def _without_copies(target: Target) -> tuple[Pass, ...]:
     from tileworkbench.compiler.passes.prefetch_registers import prefetch_registers
 
     return (prefetch_registers,)
+
+
+def _with_stores(target: Target) -> tuple[Pass, ...]:
+    """Results through tiles where an engine stores these, and threads write them by matrices."""
+    machine = target.machine
+    if machine.engine("TMA store") is None or machine.move(loads=False) is None:
+        return ()
+    from tileworkbench.compiler.passes.stage_results import StageResults
+
+    return (StageResults(target),)
 
 
 def _with_warpgroups(target: Target) -> tuple[Pass, ...]:

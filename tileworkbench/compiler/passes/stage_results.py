@@ -36,7 +36,7 @@ from tileworkbench.compiler.ir.stmt import Alloc, For, Kernel, Stmt, While, seq
 from tileworkbench.compiler.ir.tile import Copy, Gemm, Pipelined
 from tileworkbench.compiler.lower.threads import wgmma
 from tileworkbench.compiler.lower.threads.context import ThreadContext
-from tileworkbench.compiler.lower.threads.tensor_copies import STORE, Unsuitable, plan
+from tileworkbench.compiler.lower.threads.tensor_copies import Unsuitable, plan
 from tileworkbench.compiler.passes.optional import optional
 from tileworkbench.compiler.schedule.lifetimes import shared_bytes
 from tileworkbench.compiler.target import Target
@@ -54,10 +54,7 @@ class StageResults:
     target: Target
 
     def __call__(self, program: Program) -> Program:
-        machine = self.target.machine
-        if machine.engine(STORE) is None or machine.move(loads=False) is None:
-            return program
-        names, notes = Names(program), list(program.notes)
+        names, notes = Names(program), []
 
         def change(stmt: Stmt) -> Stmt:
             if not isinstance(stmt, Kernel):
@@ -76,7 +73,9 @@ class StageResults:
             return stmt
 
         body = Rewriter(rewrite_stmt=change)(program.body)
-        return replace(program, body=body, notes=tuple(notes))
+        if body is program.body and not notes:
+            return program
+        return replace(program, body=body, notes=(*program.notes, *notes))
 
     def _refused(
         self, kernel: Kernel, copies: list[Copy], program: Program
@@ -118,8 +117,8 @@ class StageResults:
         share = (registers * threads + _LOADER_REGISTERS * loaders) // (threads + loaders)
 
         def blocks(bytes_: int) -> int:
-            found = occupancy(self.target.arch, threads + loaders, bytes_, min(share, 255))
-            return 0 if found is None else found.blocks
+            held = occupancy(self.target.arch, threads + loaders, bytes_, min(share, 255))
+            return 0 if held is None else held.blocks
 
         return blocks(whole) < blocks(used)
 
