@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tileworkbench.compiler.ir.build import cast, const_int, int_const, mul
+from tileworkbench.compiler.ir.build import add, cast, const_int, int_const, mul
 from tileworkbench.compiler.ir.expr import Address, Buffer, Cast, Expr, Load, Ramp, Region, Var
 from tileworkbench.compiler.ir.rewrite import substitute
 from tileworkbench.compiler.ir.simt import LoadMatrix, StoreMatrix
@@ -75,32 +75,31 @@ def lower(op: Copy, nest: Nest, shared: Partition, context: ThreadContext) -> St
         return None
     if stores and shared.sums[-1].terms:
         return None  # copies of the elements would be stored by several warps
-    if not rounded:
-        return _emit(op, nest, shared, pattern, context.registers(registers.buffer), context)
-    halves = context.temporary(f"{memory.buffer.name}_pairs", memory.buffer.dtype, _slots(op))
-    made = _emit(op, nest, shared, pattern, halves, context)
-    return None if made is None else seq([_round(op, halves, context), made])
+    return _emit(op, nest, shared, pattern, registers, context)
 
 
 def _is_rounded(op: Copy, context: ThreadContext) -> bool:
-    """Whether a copy rounds a whole fragment to 16 bits, which the machine does in pairs."""
-    whole = tuple(op.src.extents) == tuple(op.src.buffer.shape)
-    rounds = (op.src.buffer.dtype, str(op.dst.buffer.dtype) in context.target.machine.pairs)
-    return rounds == ("float32", True) and whole and _slots(op) % 2 == 0
+    """Whether a copy rounds to 16 bits, which the machine does in pairs."""
+    narrow = str(op.dst.buffer.dtype) in context.target.machine.pairs
+    return narrow and op.src.buffer.dtype == "float32"
 
 
-def _slots(op: Copy) -> int:
-    layout = op.src.buffer.layout
-    return layout.slots if isinstance(layout, Fragment) else 0
-
-
-def _round(op: Copy, halves: Buffer, context: ThreadContext) -> Stmt:
-    """The registers of the copy's source, rounded to those of `halves`."""
-    source, pair = context.registers(op.src.buffer), context.loop_var("pair")
-    place = Ramp(mul(pair, int_const(2)), int_const(1), 2)
-    value = cast(Load(source, (place,)), halves.dtype.with_lanes(2))
-    stop, store = int_const(_slots(op) // 2), Store(halves, (place,), value, site=op.site)
-    return For(pair, int_const(0), stop, int_const(1), LoopKind.UNROLLED, store, site=op.site)
+def _store(op: Copy, place: Address, first: Address, count: int, transposed: bool,
+           context: ThreadContext) -> Stmt:  # fmt: skip
+    """Store `count` matrices, whose elements are in registers from `first` on."""
+    dtype = op.dst.buffer.dtype
+    if op.src.buffer.dtype == dtype:
+        return StoreMatrix(place, first, count, transposed, site=op.site)
+    halves = context.temporary(f"{op.dst.buffer.name}_pairs", dtype, 2 * count)
+    pair = context.loop_var("pair")
+    at = mul(pair, int_const(2))
+    source = Ramp(add(first.indices[0], at), int_const(1), 2)
+    value = cast(Load(first.buffer, (source,)), dtype.with_lanes(2))
+    rounded = Store(halves, (Ramp(at, int_const(1), 2),), value, site=op.site)
+    stop = int_const(count)
+    loop = For(pair, int_const(0), stop, int_const(1), LoopKind.UNROLLED, rounded, site=op.site)
+    here = Address(halves, (int_const(0),))
+    return seq([loop, StoreMatrix(place, here, count, transposed, site=op.site)])
 
 
 def _rows_are_whole(memory: Region, count: int, context: ThreadContext) -> bool:
@@ -170,7 +169,7 @@ def _emit(
     nest: Nest,
     shared: Partition,
     pattern: _Pattern,
-    registers: Buffer,
+    registers: Region,
     context: ThreadContext,
 ) -> Stmt | None:
     iterations = Iterations.of(nest, shared, None, 1, context)
@@ -205,12 +204,12 @@ def _emit(
     except NotDigitsError:
         return None
     place = Address(memory[0], tuple(substitute(index, position) for index in memory[1]))
-    first = Address(registers, (sum_expr(slot[0], slot[1], point),))
+    first = Address(context.registers(registers.buffer), (sum_expr(slot[0], slot[1], point),))
     count, transposed = 1 << len(joined), pattern.row == 1
     if op.dst.buffer.scope == "local.fragment":
         body: Stmt = LoadMatrix(first, place, count, transposed, site=op.site)
     else:
-        body = StoreMatrix(place, first, count, transposed, site=op.site)
+        body = _store(op, place, first, count, transposed, context)
     for var, extent in reversed(iterations.loops):
         if var in values:
             stop = int_const(extent)
