@@ -19,7 +19,7 @@ from tileworkbench.compiler.driver import lower_program
 from tileworkbench.compiler.emit.cuda.dialect import generate_cuda
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.simt import TensorMap
-from tileworkbench.compiler.sim import simulate
+from tileworkbench.compiler.sim import SimOptions, simulate
 from tileworkbench.compiler.sim.ptx.launch import PtxProgram
 from tileworkbench.compiler.sim.ptx.tensormap import TensorMap as PtxTensorMap
 from tileworkbench.compiler.target import parse_target
@@ -138,7 +138,8 @@ def simulated(name: str, program: Program) -> str | None:
     """How the simulator sees that `program` is wrong, None when it does not."""
     found = SUBJECTS[name]()
     try:
-        result = simulate(program, found.arguments, signature=found.origin)
+        options = SimOptions(fences=True)
+        result = simulate(program, found.arguments, options=options, signature=found.origin)
     except TileError as error:
         return type(error).__name__
     if not result.report.ok:

@@ -165,6 +165,7 @@ def translate_load(stmt: simt.LoadMatrix, expr: ExpressionTranslator) -> Execute
         require_warps(frame, "ldmatrix")
         storage, addresses, giving, index = rows.find(frame, kind)
         check_access(frame, storage, "load", addresses, giving, 16, index)
+        _touch(frame, storage, addresses[giving], write=False)
         if frame.observers:
             row, lanes = storage.row(addresses, 16)
             tell_read(frame, storage, (row,), giving[:, None], lanes)
@@ -187,6 +188,7 @@ def translate_store(stmt: simt.StoreMatrix, expr: ExpressionTranslator) -> Execu
         )
         storage, addresses, giving, index = rows.find(frame, kind)
         check_access(frame, storage, "store", addresses, giving, 16, index)
+        _touch(frame, storage, addresses[giving], write=True)
         chosen = rows.by_matrix(giving)
         places = rows.by_matrix(addresses)[chosen]
         storage.arena.memory[places[:, None] + np.arange(16)] = matrices[chosen]
@@ -196,6 +198,13 @@ def translate_store(stmt: simt.StoreMatrix, expr: ExpressionTranslator) -> Execu
             tell_written(frame, storage, (row[wide],), wide, lanes)
 
     return store
+
+
+def _touch(frame: ThreadFrame, storage: ArenaStorage, rows: Array, write: bool) -> None:
+    """What is under way must not be read or written yet."""
+    if frame.flights is not None:
+        places, _ = storage.row(rows, 16)
+        frame.flights.touch(frame, storage, (places.reshape(-1),), write)
 
 
 def _to_lanes(matrices: Array, transpose: bool) -> Array:
