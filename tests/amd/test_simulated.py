@@ -15,7 +15,7 @@ from tests.tolerances import assert_contraction
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.simt import Mma
 from tileworkbench.compiler.ir.types import DType
-from tileworkbench.kernels import mla_decode
+from tileworkbench.kernels import flash_attention, mla_decode
 
 ARCHS = ("gfx90a", "gfx942", "gfx950")
 # One in the default tier, all in the slow one.
@@ -107,6 +107,19 @@ def test_products_that_share_rows_have_one_shape():
     kernel = check_chained("sim:gfx942")
     reasons = [each.reason for each in kernel.compiled.lowered.decisions]
     assert any(each.startswith("with instructions of different shapes: ") for each in reasons)
+
+
+@pytest.mark.parametrize(
+    ("arch", "shapes"), [("gfx942", {(32, 32, 16), (32, 64, 8)}), ("gfx950", {(32, 64, 16)})]
+)
+def test_the_product_of_a_result_is_as_deep_as_the_machine_allows(arch, shapes):
+    """gfx950: two results across deal their columns out as the deeper instruction wants them."""
+    page = flash_attention(1, 1, 64, 64, 64, "float16", block_M=64, block_N=64)
+    kernel = tw.compile(page, target=f"sim:{arch}")
+    assert products(kernel) == shapes
+    generator = torch.Generator().manual_seed(5)
+    given = [torch.randn((1, 64, 1, 64), generator=generator).half() for _ in range(3)]
+    compare(kernel(*given)[0], flash_attention.reference(*given)[0], 8.0, 4.0, HALF)
 
 
 @pytest.mark.parametrize(("x", "y"), [(5, 7), (3, 2), (16, 4)])

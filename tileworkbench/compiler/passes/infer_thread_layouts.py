@@ -50,9 +50,9 @@ from tileworkbench.compiler.lower.threads.context import (
     ThreadContext,
     with_contexts,
 )
-from tileworkbench.compiler.lower.threads.gemm import of_one_shape, one_by_one
 from tileworkbench.compiler.lower.threads.inference import Proposal
 from tileworkbench.compiler.lower.threads.reasons import decisions_of, notes_of, retried
+from tileworkbench.compiler.lower.threads.shapes import in_depth, of_one_shape, one_by_one
 from tileworkbench.compiler.lower.threads.solver import Failure, Operator, Solver
 from tileworkbench.compiler.lower.threads.table import infer_layout, traffic
 from tileworkbench.compiler.target import Target
@@ -119,6 +119,11 @@ def _solve_chains(
     must be shared by the warps in the same way. So is the widest instruction that fits: where the
     products have different ones, their results lie differently.
     """
+    deep = in_depth(kernel.body, ThreadContext.of(program, kernel, target))
+    if deep:
+        with suppress(LayoutError):
+            changed = replace(kernel, body=with_products(kernel.body, deep))
+            return solve(program, changed, target), deep, []
     try:
         return solve(program, kernel, target), {}, []
     except LayoutError as error:

@@ -23,7 +23,7 @@ def chain_policies(body: Stmt) -> dict[int, WarpPolicy]:
     rows are columns of the result.
     """
     policies: dict[int, WarpPolicy] = {}
-    for chain in _chains(body):
+    for chain in products_in_chains(body):
         if any(_in_registers(gemm.a) or _in_registers(gemm.b) for gemm in chain):
             for gemm in chain:
                 by_columns = _in_registers(gemm.b) and not _in_registers(gemm.a)
@@ -35,7 +35,7 @@ def _in_registers(operand: Region) -> bool:
     return operand.buffer.scope == "local.fragment"
 
 
-def _chains(body: Stmt) -> list[list[Gemm]]:
+def products_in_chains(body: Stmt) -> list[list[Gemm]]:
     """The products below `body` in groups that operators on fragments tie together."""
     owner = owners(body)
     groups: list[tuple[set[Buffer], list[Gemm]]] = []

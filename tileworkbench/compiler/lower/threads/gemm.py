@@ -21,7 +21,6 @@ After::
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tileworkbench.compiler.diagnostics import TileValueError, UnsupportedError
@@ -35,7 +34,7 @@ from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.lower.threads import scalar_gemm, wgmma
 from tileworkbench.compiler.lower.threads.accumulator import Accumulator, warp_origin
-from tileworkbench.compiler.lower.threads.context import ThreadContext, with_contexts
+from tileworkbench.compiler.lower.threads.context import ThreadContext
 from tileworkbench.compiler.lower.threads.inference import (
     LayoutMap,
     LayoutUpdate,
@@ -50,14 +49,12 @@ from tileworkbench.compiler.lower.threads.mma import (
     can_share,
     fitting_instructions,
     partition_warps,
-    shape_name,
     with_neighbours,
 )
 from tileworkbench.compiler.lower.threads.operand import Loader, Operand, load_all, make_loader
 from tileworkbench.compiler.lower.threads.scalar_gemm import fragment_c
 from tileworkbench.compiler.lower.threads.shared_layouts import Reader, operand_layout
 from tileworkbench.compiler.lower.threads.staging import SharedTile, write_tile
-from tileworkbench.compiler.machine.instructions import MatrixInstruction, Scope
 
 _REASONS = {
     "a": "is operand A of a matrix product",
@@ -83,11 +80,7 @@ def plan_of(op: Gemm, context: ThreadContext) -> MatrixPlan | None:
     product, warp = product_of(op), context.lanes
     if _is_for_warpgroups(op, context):
         return wgmma.plan_of(op, product, context)
-    fitting = [
-        each
-        for each in fitting_instructions(context.target, product)
-        if op.instruction in ("", shape_name(each))
-    ]
+    fitting = list(fitting_instructions(context.target, product, op.instruction))
     if not fitting:
         return None
     span = context.span(op.site)
@@ -106,51 +99,12 @@ def plan_of(op: Gemm, context: ThreadContext) -> MatrixPlan | None:
     plan = MatrixPlan(instruction, grid, product.k)
     b = op.b.buffer
     by_rows = b.scope == "shared" and not op.transpose_b and b.dtype == instruction.b.dtype
-    return with_neighbours(plan, context.target) if by_rows and not op.instruction else plan
+    alone = op.instruction.count("x") == 1  # a shape without its depth
+    return with_neighbours(plan, context.target) if by_rows and not alone else plan
 
 
 def _is_for_warpgroups(op: Gemm, context: ThreadContext) -> bool:
     return any(op.instruction == row.name for row in wgmma.instructions(context.target))
-
-
-def one_by_one(body: Stmt, context: ThreadContext) -> dict[int, Gemm]:
-    """The products below `body` that are made of several across, each for itself, by the `id` of
-    the statement.
-    """
-    return {
-        id(stmt): replace(stmt, instruction=f"{row.name}_{row.m}x{row.m}")
-        for stmt, row, _ in _of_warps(body, context)
-        if row.across > 1
-    }
-
-
-def of_one_shape(body: Stmt, context: ThreadContext) -> dict[int, Gemm]:
-    """The products below `body` by the narrowest shape that any of them has, by the `id` of the
-    statement; empty where all have one shape already.
-
-    Rows of results of different shapes lie in different lanes, so no fragment suits both.
-    """
-    plans = list(_of_warps(body, context))
-    edge = min((row.m for _, row, _ in plans), default=0)
-    changed = {}
-    for stmt, row, threads in plans:
-        if row.m != edge:
-            product = replace(stmt, instruction=f"{row.name}_{edge}x{edge}")
-            if plan_of(product, threads) is None:
-                return {}
-            changed[id(stmt)] = product
-    return changed
-
-
-def _of_warps(
-    body: Stmt, context: ThreadContext
-) -> Iterator[tuple[Gemm, MatrixInstruction, ThreadContext]]:
-    """The products of warps below `body`, with the instruction of each."""
-    for stmt, threads in with_contexts(body, context):
-        if isinstance(stmt, Gemm):
-            plan = plan_of(stmt, threads)
-            if plan is not None and plan.instruction.scope is Scope.WARP:
-                yield stmt, plan.instruction, threads
 
 
 # Layouts

@@ -193,8 +193,11 @@ def _swizzles(columns: int, bits: int) -> Iterator[_Swizzle]:
             if columns % (unit * count) == 0:
                 yield _Swizzle(unit, divisor, count)
     # Of machines whose banks hold two rows.
+    unit = 128 // bits
     for turned in (2, 4, 8, 16):
         yield _Swizzle(columns, 1, 1, turned)
+        for divisor in (2, 4, 8) if columns == 8 * unit else ():
+            yield _Swizzle(unit, divisor, 8, turned)
 
 
 def _pitches(columns: int, bits: int) -> Iterator[int]:

@@ -113,8 +113,11 @@ def select_instruction(target: Target, product: Product) -> MatrixInstruction | 
     return next(fitting_instructions(target, product), None)
 
 
-def fitting_instructions(target: Target, product: Product) -> Iterator[MatrixInstruction]:
-    """The target's instructions of warps whose shape divides the product, the best first.
+def fitting_instructions(
+    target: Target, product: Product, named: str = ""
+) -> Iterator[MatrixInstruction]:
+    """The target's instructions of warps whose shape divides the product, the best first; only
+    those of the shape `named`, if any.
 
     Operands may be widened to a dtype that has all their values, and sums of 16 bits formed in
     float32.
@@ -129,13 +132,25 @@ def fitting_instructions(target: Target, product: Product) -> Iterator[MatrixIns
             for instruction in target.machine.matrices:
                 if instruction.dtypes != (a, b, c) or instruction.scope is not Scope.WARP:
                     continue
-                if instruction.across > 1:
-                    continue  # see with_neighbours
+                if not _is_meant(instruction, product, named):
+                    continue
                 shape = instruction.m, instruction.n, instruction.k
                 fits = not any(map(operator.mod, (product.m, product.n, product.k), shape))
                 # Last: it makes the maps of the operands, which takes its time.
-                if fits and (not product.chained or chains(instruction)):
+                if fits and (named or not product.chained or chains(instruction)):
                     yield instruction
+
+
+def _is_meant(instruction: MatrixInstruction, product: Product, named: str) -> bool:
+    """Whether `named`, a shape with the depth or without, is the instruction's; without a name it
+    is one result (see `with_neighbours`).
+    """
+    if not named:
+        return instruction.across == 1
+    shape = shape_name(instruction)
+    return named == f"{shape}x{instruction.k}" or (
+        named == shape and (not product.chained or chains(instruction))
+    )
 
 
 def with_neighbours(plan: MatrixPlan, target: Target) -> MatrixPlan:
@@ -156,12 +171,29 @@ def shape_name(instruction: MatrixInstruction) -> str:
 
 
 @lru_cache(maxsize=256)
-def chains(instruction: MatrixInstruction) -> bool:
-    """Whether a result lies in registers as operand A of the next product does."""
-    a, c = instruction.a.fragment, instruction.c.fragment
-    width = lcm(instruction.n, instruction.k)
-    results = c.repeat((1, width // instruction.n))
+def chains(instruction: MatrixInstruction, before: MatrixInstruction | None = None) -> bool:
+    """Whether a result (of the instruction `before`, or of the same one) lies in registers as
+    operand A of the next product does.
+    """
+    before = before or instruction
+    a, c = instruction.a.fragment, before.c.fragment
+    width = lcm(before.n, instruction.k)
+    results = c.repeat((1, width // before.n))
     return a.repeat((1, width // instruction.k)) == results
+
+
+def deeper(plan: MatrixPlan, target: Target) -> Iterator[tuple[MatrixInstruction, str]]:
+    """Single instructions of the same dtypes and edge that are deeper than that of `plan`, each
+    with the name of the results across whose columns are dealt out as its operand A wants them.
+    """
+    one = plan.instruction
+    rows = [row for row in target.machine.matrices if row.m == one.m and row.dtypes == one.dtypes]
+    for row in rows:
+        if row.k > one.k and (row.issues, row.across) == (1, 1):
+            for before in rows:
+                if before.across > 1 and chains(row, before):
+                    yield row, shape_name(before)
+                    break
 
 
 def can_share(m: int, n: int, warps: int, instruction: MatrixInstruction) -> bool:
