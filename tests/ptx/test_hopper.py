@@ -258,6 +258,7 @@ extern "C" __global__ void move(const int* x, int* y) {
     int t = threadIdx.x;
     if (t == 0) {
         asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(at(&b)) : "memory");
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], 256;"
                      :: "r"(at(&b)) : "memory");
         asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
@@ -286,3 +287,18 @@ def test_bulk_copies_without_a_tensor_map(mode: str) -> None:
     x, y = np.arange(64, dtype=np.int32), np.zeros(64, dtype=np.int32)
     compile_program(BULK, "sm_90").launch("move", (1,), (64,), [x, y], mode=mode)
     assert (y == 2 * x[::-1]).all()
+
+
+def test_a_barrier_that_engines_do_not_know_of() -> None:
+    fence = 'asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");'
+    assert fence in BULK
+    x, y = np.arange(64, dtype=np.int32), np.zeros(64, dtype=np.int32)
+    with pytest.raises(RaceError) as caught:
+        compile_program(BULK.replace(fence, ""), "sm_90").launch("move", (1,), (64,), [x, y])
+    place = re.search(r"'cp.async.bulk.*$", str(caught.value), re.M)
+    assert place is not None
+    assert str(caught.value) == (
+        "a copy tells the barrier at byte 256 of shared memory, with no fence behind its "
+        f"initialisation: {place[0]}\n"
+        "hint: execute 'fence.proxy.async' or 'fence.mbarrier_init' behind it"
+    )

@@ -297,7 +297,7 @@ class Flights:
         if lanes:
             chosen = np.broadcast_to(np.asarray(active), lanes)
             place = tuple(np.broadcast_to(np.asarray(at), lanes)[chosen] for at in place)
-        if self._proxies is not None and storage.scope == "shared":
+        if self._proxies is not None and storage.scope in ("shared", "shared.barrier"):
             engine = None if current is None else current.engine
             self._proxies.touch(frame, storage, place, write, engine, self._ids(frame))
         if self._registers is not None and storage.name in self.products:
@@ -323,6 +323,12 @@ class Flights:
         current.touched.append((storage, place))
         if write:
             current.written.append(Written(storage, place))
+
+    def attached(self, frame: ThreadFrame, flight: Flight, storage: Storage, at: int) -> None:
+        """An operation tells a memory barrier of `storage`, which its engine must know of."""
+        if self._proxies is not None:
+            place = (np.array([at]),)
+            self._proxies.touch(frame, storage, place, False, flight.engine, self._ids(frame))
 
     def fence(self, frame: ThreadFrame, kind: str) -> None:
         """The active threads order what they know to be written before what engines read, or for

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tileworkbench.compiler.diagnostics import RunError
+from tileworkbench.compiler.diagnostics import RaceError, RunError
 from tileworkbench.compiler.sim.ptx.access import locate_bytes, note_access, owned
 from tileworkbench.compiler.sim.ptx.clusters import is_peer
 from tileworkbench.compiler.sim.ptx.errors import locate
@@ -39,7 +39,7 @@ class Copy:
 
 @dataclass(slots=True)
 class MemoryBarrier:
-    """An mbarrier object: `phase` counts the completed phases."""
+    """An mbarrier object: `phase` counts the completed phases. `fenced`: engines know of it."""
 
     expected: int
     pending: int
@@ -47,6 +47,7 @@ class MemoryBarrier:
     phase: int = 0
     known: Array | None = None  # what those who arrived in this phase knew
     completed: Array | None = None  # what those who arrived in the last one knew
+    fenced: bool = False
 
     def learn(self, known: Array) -> None:
         """Somebody who knew this has arrived in this phase."""
@@ -285,6 +286,21 @@ class Asynchronous:
                 f"{locate(self.state.instruction)}"
             )
         return known
+
+    def fence_barriers(self) -> None:
+        """A fence behind ``mbarrier.init``: engines may use the barriers of these blocks."""
+        blocks = set(map(int, self.state.geometry.block_index[self.state.index]))
+        for (block, _), barrier in self.barriers.items():
+            barrier.fenced = barrier.fenced or block in blocks
+
+    def require_known(self, block: int, address: int) -> None:
+        """Raise `RaceError` for a barrier whose initialisation an engine may not see."""
+        if not self.barrier(block, address).fenced and self.state.shadow is not None:
+            raise RaceError(
+                f"a copy tells the barrier at byte {address} of shared memory, with no fence "
+                f"behind its initialisation: {locate(self.state.instruction)}",
+                hint="execute 'fence.proxy.async' or 'fence.mbarrier_init' behind it",
+            )
 
     def describe(self, block: int, address: int) -> str:
         """What a barrier's phase still lacks, in words."""

@@ -138,7 +138,7 @@ def _start_load(
     """Bring elements of `width` bytes to `places` and tell a barrier of the bytes."""
     asynchronous, pc = state.asynchronous, state.pc
     block = int(state.geometry.block_index[lane])
-    asynchronous.barrier(block, barrier)
+    asynchronous.require_known(block, barrier)
     chunks = np.unique(places & ~np.int64(15))
     lanes = np.full(len(chunks), lane)
     if state.shadow is not None and asynchronous.lazy:

@@ -104,11 +104,15 @@ def _address_operand(i: Instruction) -> int:
 
 def decode_fence(i: Instruction, d: Decoder) -> Step:
     """Fences between threads, and between threads and the asynchronous proxy."""
+    if i.has("mbarrier_init"):
+        return lambda state: state.asynchronous.fence_barriers()
     if i.has("proxy") and not any(name.startswith("async") for name in i.modifiers):
         return lambda state: None
     between_proxies = i.has("proxy")
 
     def step(state: State) -> None:
+        if between_proxies:
+            state.asynchronous.fence_barriers()
         if state.shadow is not None:
             fence = state.shadow.fence_proxy if between_proxies else state.shadow.fence
             fence(state.index)

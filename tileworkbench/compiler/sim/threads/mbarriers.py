@@ -157,8 +157,12 @@ def _check_arrivals(
         )
 
 
-def translate_init(stmt: simt.BarrierInit, expr: ExpressionTranslator) -> Callable[..., None]:
-    """The closure of `barrier_init`."""
+def translate_init(
+    stmt: simt.BarrierInit, expr: ExpressionTranslator, fenced: bool
+) -> Callable[..., None]:
+    """The closure of `barrier_init`. Unless it counts as `fenced`, engines need a fence behind it
+    to know of the barrier.
+    """
     places, count = _Places(stmt.barrier, expr), expr(stmt.count)
 
     def init(frame: ThreadFrame) -> None:
@@ -169,6 +173,8 @@ def translate_init(stmt: simt.BarrierInit, expr: ExpressionTranslator) -> Callab
             maker = frame.order.first + thread
             made = Mbarrier(number, number, frame.order.now, maker, frame.site)
             storage.made[int(flat[thread])] = made
+            if frame.flights is not None and not fenced:
+                frame.flights.touch(frame, storage, (flat[thread : thread + 1],), True)
 
     return init
 
@@ -182,6 +188,8 @@ def translate_attach(
     def attach(frame: ThreadFrame, flight: Flight) -> None:
         for storage, at, _ in places.groups(frame):
             storage.made[at].flights.append(flight)
+            if frame.flights is not None:
+                frame.flights.attached(frame, flight, storage, at)
 
     return attach
 

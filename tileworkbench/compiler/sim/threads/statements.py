@@ -154,7 +154,7 @@ class ThreadTranslator(StatementTranslator):
             case simt.Exchange():
                 made = translate_exchange(stmt, self.expr)
             case simt.BarrierInit():
-                made = mbarriers.translate_init(stmt, self.expr)
+                made = mbarriers.translate_init(stmt, self.expr, fenced=self._plan.lock_step)
             case simt.BarrierArrive() | simt.BarrierExpect() | simt.BarrierSignal():
                 made = mbarriers.translate(stmt, self.expr)
             case simt.ClusterArrive(relaxed):
