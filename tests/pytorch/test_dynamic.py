@@ -131,10 +131,14 @@ def test_a_division_for_each_element_is_known() -> None:
 
 
 def test_the_second_size_opens_it() -> None:
-    tiled = tw.tile(lambda x: torch.softmax(x * 2, -1).sin())
-    for rows in (100, 120, 200, 140):
+    tiled = tw.tile(lambda x: torch.tanh(x * 2).sin())
+    for rows in (100, 120, 200):
         tiled.check(R(rows, 128))
     assert len(tiled.kernels) == 2
+
+
+@pytest.mark.slow
+def test_open_at_once_and_never() -> None:
     at_once = tw.tile(lambda x: torch.softmax(x * 2, -1).sin(), dynamic=True)
     never = tw.tile(lambda x: torch.softmax(x * 2, -1).sin(), dynamic=False)
     for rows in (100, 120, 200):
@@ -211,7 +215,7 @@ def some_slow(count: int, fast: int) -> list[Any]:
     return [*range(fast), *slow]
 
 
-@pytest.mark.parametrize("seed", some_slow(30, fast=1))
+@pytest.mark.parametrize("seed", some_slow(30, fast=0))
 def test_random_graphs_with_open_sizes(seed: int) -> None:
     choose = random.Random(seed + 1)
     steps = [(choose.randrange(9), choose.random(), choose.random()) for _ in range(9)]
