@@ -7,7 +7,7 @@ import inspect
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.compilation import CompiledKernel, Options, Source
@@ -19,6 +19,7 @@ from tileworkbench.compiler.diagnostics import (
     TileTypeError,
 )
 from tileworkbench.compiler.driver import compile_program, resolve_target
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.frontend.eager import Specialisation
 from tileworkbench.compiler.frontend.function import (
     EagerFunction,

@@ -26,7 +26,7 @@ class Rule:
 
 _FOUNDATION = (
     *("compiler.ir", "compiler.layout", "compiler.machine"),
-    *("compiler.diagnostics", "compiler.target"),
+    *("compiler.diagnostics", "compiler.fast_dataclass", "compiler.target"),
 )
 _MIDDLE = (
     *("compiler.analysis", "compiler.schedule", "compiler.lower", "compiler.passes"),
@@ -47,11 +47,22 @@ _JUPYTER = ("IPython", "anywidget", "ipywidgets", "traitlets")
 RULES: Mapping[str, Rule] = {
     # 0: data, on the standard library
     "compiler": Rule(),
-    "compiler.diagnostics": Rule(),
-    "compiler.target": Rule(("compiler.diagnostics", "compiler.machine")),
-    "compiler.machine": Rule(("compiler.diagnostics", "compiler.layout", "compiler.ir.types")),
+    "compiler.fast_dataclass": Rule(),
+    "compiler.diagnostics": Rule(("compiler.fast_dataclass",)),
+    "compiler.target": Rule(
+        ("compiler.diagnostics", "compiler.fast_dataclass", "compiler.machine")
+    ),
+    "compiler.machine": Rule(
+        (
+            *("compiler.diagnostics", "compiler.fast_dataclass", "compiler.layout"),
+            "compiler.ir.types",
+        )
+    ),
     "compiler.layout": Rule(
-        ("compiler.diagnostics", "compiler.ir.node", "compiler.ir.types", "compiler.ir.expr"),
+        (
+            *("compiler.diagnostics", "compiler.fast_dataclass"),
+            *("compiler.ir.node", "compiler.ir.types", "compiler.ir.expr"),
+        ),
         eager=("numpy",),
     ),
     "compiler.ir": Rule(_FOUNDATION, lazy=("numpy", "ml_dtypes")),
@@ -101,7 +112,8 @@ RULES: Mapping[str, Rule] = {
     ),
     "compiler.device.host.kernel": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_COMPILING)),
     "compiler.device.nvidia": Rule(
-        ("compiler.diagnostics", "compiler.device.launch"), lazy=("platformdirs",)
+        ("compiler.diagnostics", "compiler.fast_dataclass", "compiler.device.launch"),
+        lazy=("platformdirs",),
     ),
     "compiler.device.nvidia.kernel": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_COMPILING)),
     "compiler.driver": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_COMPILING)),

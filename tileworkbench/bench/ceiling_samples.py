@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from itertools import chain
 
@@ -37,6 +37,7 @@ from tileworkbench.bench.probes import (
 from tileworkbench.bench.streams import STREAMS, stream_probe
 from tileworkbench.compiler.device.host.launch import Launcher
 from tileworkbench.compiler.device.host.processor import CacheSizes
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 # A run is long enough to hide the launch.
 _RUN_NS = 2_000_000

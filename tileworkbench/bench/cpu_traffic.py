@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 
 from tileworkbench.bench.ceiling_samples import working_sets
 from tileworkbench.bench.ceilings import LEVELS
 from tileworkbench.bench.cpu_work import GridWork, grids
 from tileworkbench.compiler.device.host import processor
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Var
 from tileworkbench.compiler.ir.program import Program

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tileworkbench.bench.probes import host_isa
 from tileworkbench.compiler.analysis.access import depends_on
 from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.emit.llvm.lane_access import lane_pattern
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
+
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 _STAT = Path("/proc/stat")
 # Fields of the line "cpu": user, nice, system, idle, iowait, irq, softirq, steal.

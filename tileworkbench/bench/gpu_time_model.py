@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from tileworkbench.bench.gpu_work import BlockWork, Spent, Wait, blocks_of
 from tileworkbench.bench.parts import Causes, Part
 from tileworkbench.bench.published import Product, product_peak
 from tileworkbench.bench.units import format_bytes, format_count
 from tileworkbench.compiler.analysis.cost import Work
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.sim.report import AccessCount
 from tileworkbench.compiler.sim.threads.requests import WarpAccess

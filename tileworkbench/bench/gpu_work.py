@@ -8,11 +8,12 @@ once that is not unrolled: `Work.repeats` tells how often each of them is made.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
 from tileworkbench.bench.cpu_work import Env, value_of
 from tileworkbench.compiler.analysis.access import depends_on
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tileworkbench.bench.units import format_time
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 NOTABLE = 0.1
 """Part of a launch that is worth a look."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from tileworkbench.bench.parts import Causes
 from tileworkbench.bench.units import format_count, format_time
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 BANDWIDTH = "GB/s"
 PEAK = "GFLOP/s"

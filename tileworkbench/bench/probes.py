@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import itertools
 import time
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +22,7 @@ from tileworkbench.compiler.device.host.llvm import NativeTarget, native_target
 from tileworkbench.compiler.device.host.native import build_native
 from tileworkbench.compiler.emit.llvm.isa import Isa, isa_from_features
 from tileworkbench.compiler.emit.llvm.text import FunctionWriter, VectorType
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 STEP_BYTES = 512
 """What one iteration of a stream reads or writes of each array."""

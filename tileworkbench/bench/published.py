@@ -28,11 +28,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from tileworkbench.bench.kernel import arithmetic_dtype
 from tileworkbench.bench.parts import Causes
 from tileworkbench.bench.points import BANDWIDTH, PEAK, Ceiling, Machine, Point
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.tile import Gemm

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tileworkbench.bench.ceilings import LEVELS
 from tileworkbench.bench.cpu_traffic import Served, bytes_of, serve
@@ -27,6 +27,7 @@ from tileworkbench.bench.points import BANDWIDTH, PEAK, Machine
 from tileworkbench.bench.probes import host_isa
 from tileworkbench.bench.units import format_bytes, format_count, format_time
 from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program, Stage
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from tileworkbench.compiler.device.gpu import SimulatedCall
 from tileworkbench.compiler.device.host.threads import get_num_threads
 from tileworkbench.compiler.diagnostics import ArgumentError, Interrupted, UnsupportedError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.record import RunRecord
 from tileworkbench.compiler.runtime.collection import uncollected
 from tileworkbench.compiler.target import parse_target

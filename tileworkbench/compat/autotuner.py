@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tileworkbench.api import Jit
 from tileworkbench.compat.kernels import jit
 from tileworkbench.compiler.diagnostics import TileTypeError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.tuning.autotune import Autotuned, Config, Settings
 from tileworkbench.tuning.autotune import autotune as autotune
 from tileworkbench.tuning.autotune import set_autotune_inputs as set_autotune_inputs

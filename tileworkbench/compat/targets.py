@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 
 from tileworkbench.compat.threads import without_threads
 from tileworkbench.compiler.diagnostics import DeviceUnavailableError, TileTypeError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.program import Program
 
 _DEVICES = frozenset({"cuda", "hip", "rocm", "metal", "webgpu", "cutedsl"})

@@ -8,7 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from tileworkbench.compiler.diagnostics import (
     Note,
     empty_grid,
 )
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Expr
 from tileworkbench.compiler.ir.printer import print_expr
 from tileworkbench.compiler.ir.program import Program

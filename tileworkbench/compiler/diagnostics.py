@@ -35,8 +35,9 @@ and beside it `TileWarning` (UserWarning).
 from __future__ import annotations
 
 import linecache
-from dataclasses import dataclass
 from typing import Any
+
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

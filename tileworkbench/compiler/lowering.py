@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import (
@@ -14,6 +14,7 @@ from tileworkbench.compiler.diagnostics import (
     UnsupportedError,
     VerifyError,
 )
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.verify import verify
 from tileworkbench.compiler.machine.machine import TENSOR_MEMORY

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tileworkbench.compiler.analysis.assumptions import check_assumptions, host_assumptions
 from tileworkbench.compiler.analysis.effects import written_below
 from tileworkbench.compiler.analysis.elementwise import is_elementwise
 from tileworkbench.compiler.analysis.evaluate import evaluate
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Var

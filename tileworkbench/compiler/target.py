@@ -5,9 +5,9 @@ of architectures.
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
 
 from tileworkbench.compiler.diagnostics import TileValueError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.machine.machine import Machine
 from tileworkbench.compiler.machine.tables import ARCHITECTURES, machine_of
 

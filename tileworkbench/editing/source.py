@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from tileworkbench.compiler.diagnostics import (
     UnsupportedError,
 )
 from tileworkbench.compiler.driver import compile_program
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.workbench.checking import wide
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ with T.attr(reducer, "reduce_scope", T.reinterpret(T.uint64(0), "handle")):
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError, UnsupportedError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.frontend.builder import Builder, in_kernel
 from tileworkbench.compiler.frontend.errors import placed_outside
 from tileworkbench.compiler.frontend.regions import Operand, to_operand

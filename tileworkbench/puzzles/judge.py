@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tileworkbench.api import Jit
 from tileworkbench.compiler.diagnostics import (
@@ -15,6 +14,7 @@ from tileworkbench.compiler.diagnostics import (
     Span,
     TileError,
 )
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.sim.report import AccessCount
 from tileworkbench.puzzles.limit import time_limit
 from tileworkbench.puzzles.task import Task

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.puzzles.judge import Verdict
 from tileworkbench.puzzles.progress import Progress
 from tileworkbench.puzzles.task import HINTS, Task, all_tasks

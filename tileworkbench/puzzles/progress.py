@@ -6,10 +6,12 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from datetime import date
 from pathlib import Path
 from typing import Any
+
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 VARIABLE = "TILEWORKBENCH_DATA_DIR"
 """Names another folder for the file."""

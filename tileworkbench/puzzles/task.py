@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 Array = np.ndarray[Any, Any]
 Shape = Mapping[str, int]

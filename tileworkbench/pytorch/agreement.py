@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tileworkbench.bench.units import format_error
 from tileworkbench.compiler.diagnostics import CheckError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch.dtypes import name_of
 from tileworkbench.workbench.checking import (
     absolute_error,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch.terms import NoRuleError, Term, call, of_float, select
 
 _exp, _erf, _tanh, _sigmoid = (of_float(name) for name in ("exp", "erf", "tanh", "sigmoid"))

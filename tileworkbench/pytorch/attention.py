@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import log2
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch.body import Names
 from tileworkbench.pytorch.dtypes import name_of as dtype_name
 from tileworkbench.pytorch.nodes import (

@@ -10,10 +10,10 @@ import functools
 import linecache
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tileworkbench.api import compile as compile_kernel
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch.attention import Attention
 from tileworkbench.pytorch.groups import Group
 from tileworkbench.pytorch.growing import (

@@ -5,9 +5,10 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch.terms import Kind, NoRuleError, Term
 
 _RESERVED = {"T", "i", "j", "at", "bx", "by", "row", "column", "k", *keyword.kwlist}

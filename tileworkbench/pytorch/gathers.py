@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch import aten
 from tileworkbench.pytorch.dtypes import name_of as dtype_name
 from tileworkbench.pytorch.nodes import Node, name_of, shape_of, value_of

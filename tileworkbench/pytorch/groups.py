@@ -4,8 +4,9 @@ its values fit."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch import aten, shapes
 from tileworkbench.pytorch.body import Form
 from tileworkbench.pytorch.gathers import gather_of

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from tileworkbench.api import Jit
 from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.signature import Signature
 from tileworkbench.workbench.kernel import Kernel
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import permutations
 from math import prod
 from typing import Any
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch.body import Names
 from tileworkbench.pytorch.shapes import Extents
 from tileworkbench.pytorch.terms import NoRuleError

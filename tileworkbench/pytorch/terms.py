@@ -7,9 +7,9 @@ as torch does; 16-bit floats are computed in float32, as torch's own compiler co
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch.dtypes import compute_dtype, name_of, promote, weak_dtype
 
 Kind = Literal["number", "row", "full"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch import aten
 from tileworkbench.pytorch.body import Names
 from tileworkbench.pytorch.nodes import Node, is_number, is_part, name_of, shape_of, value_of

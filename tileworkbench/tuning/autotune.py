@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tileworkbench.api import Jit
@@ -26,6 +26,7 @@ from tileworkbench.compiler.diagnostics import (
     TileTypeError,
 )
 from tileworkbench.compiler.driver import resolve_target
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.tuning.closeness import assert_close, result_pairs
 from tileworkbench.tuning.progress import Progress
 from tileworkbench.tuning.supply import TensorSupplyType, input_parameters, supply_tensors

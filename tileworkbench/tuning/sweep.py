@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import product
 from math import isfinite, nan, prod
 from typing import Any
@@ -14,6 +14,7 @@ from tileworkbench.api import Jit
 from tileworkbench.bench.points import Machine, Point
 from tileworkbench.bench.units import format_bytes, format_time
 from tileworkbench.compiler.diagnostics import ArgumentError, TileError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.sim.report import AccessCount
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.palette import sequence_colours

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tileworkbench.compiler.analysis.access import Motion, motion, varying_lets
 from tileworkbench.compiler.analysis.effects import owners
 from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.effects import Access
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Ramp, Var

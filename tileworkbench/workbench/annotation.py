@@ -7,12 +7,13 @@ is used, barriers, registers and the bytes of a CPU's caches are those of the lo
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from math import nan
 from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.analysis.cost import count_sites
 from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.simt import Barrier

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from tileworkbench.compiler.diagnostics import (
     SimulatorLimitError,
     UnsupportedError,
 )
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Param, Program
 from tileworkbench.compiler.ir.rewrite import statements

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.record import CompileRecord
 from tileworkbench.viz.display import comparison_mimebundle
 from tileworkbench.viz.model.bundle import Bundle

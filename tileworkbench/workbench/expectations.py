@@ -10,10 +10,10 @@ import difflib
 import operator
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tileworkbench.compiler.diagnostics import ArgumentError, CheckError, UnsupportedError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.simt import Barrier
 from tileworkbench.compiler.sim.report import AccessCount

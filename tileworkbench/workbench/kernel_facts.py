@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tileworkbench.compiler.compilation import CompiledKernel
 from tileworkbench.compiler.diagnostics import ArgumentError, Note
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.printer import print_expr

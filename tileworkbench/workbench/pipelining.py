@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.diagnostics import ArgumentError, CompileError, UnsupportedError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body
 from tileworkbench.compiler.ir.stmt import Stmt

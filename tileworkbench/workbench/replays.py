@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from tileworkbench.compiler.diagnostics import (
     RunError,
     SimulatorLimitError,
 )
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements

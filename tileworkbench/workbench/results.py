@@ -3,8 +3,9 @@ the layouts of its buffers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.analysis.atoms import Atom

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -18,6 +17,7 @@ from tileworkbench.compiler.analysis.dataflow import may_leave
 from tileworkbench.compiler.analysis.dependence import Dependence
 from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int

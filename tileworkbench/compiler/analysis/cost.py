@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.analysis.extremes import at_extreme
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.analysis.uniformity import Uniformity
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import add, binary, const_int, int_const, sub

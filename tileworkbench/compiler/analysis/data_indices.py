@@ -9,9 +9,10 @@ the borders. Where nothing guards it, the author probably took the index to be i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tileworkbench.compiler.analysis.effects import owners, written
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Load, Region, Select, Var

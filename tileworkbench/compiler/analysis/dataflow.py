@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.build import const_int, sub

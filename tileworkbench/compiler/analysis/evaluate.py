@@ -6,9 +6,9 @@ import math
 import operator
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import FOLD, FOLD_UNARY, const
 from tileworkbench.compiler.ir.expr import (
     AddressOf,

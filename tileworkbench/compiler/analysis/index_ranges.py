@@ -7,13 +7,13 @@ from zero as long as all indices are provably inside.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from tileworkbench.compiler.analysis.data_indices import DataFlow
 from tileworkbench.compiler.analysis.effects import owners, written_below
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.build import cast, const_int, int_const

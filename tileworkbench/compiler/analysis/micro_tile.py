@@ -8,8 +8,7 @@ measured.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.target import Target
 

@@ -6,9 +6,10 @@ architecture's `Machine`.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.machine.machine import Machine
 from tileworkbench.compiler.machine.tables import ARCHITECTURES, machine_of
 

@@ -7,10 +7,11 @@ ends. Global memory is masked, so only an access that is never inside is reporte
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tileworkbench.compiler.analysis.dataflow import may_leave
 from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int

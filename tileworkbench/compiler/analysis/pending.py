@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.effects import Access, Order, accesses, order_of
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.rewrite import statements

@@ -7,9 +7,10 @@ instructions treat it differently from a quiet one.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tileworkbench.compiler.analysis.effects import owners
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.effects import exposed

@@ -8,11 +8,12 @@ outside loops only, and arrivals at memory barriers where no loop repeats them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tileworkbench.compiler.analysis.arrival_counts import arrival_counts
 from tileworkbench.compiler.analysis.effects import owners
 from tileworkbench.compiler.analysis.pending import Operation, Pending
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int

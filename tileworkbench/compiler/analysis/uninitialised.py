@@ -9,10 +9,11 @@ Iterations of T.Parallel that keep to an element of their own have no earlier on
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tileworkbench.compiler.analysis.dataflow import may_leave
 from tileworkbench.compiler.analysis.effects import owners, written, written_below
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.effects import Access, accesses

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, ClassVar, Protocol
 
 from tileworkbench.compiler.analysis.alignment import needed_alignment
@@ -24,6 +24,7 @@ from tileworkbench.compiler.compilation import (
 from tileworkbench.compiler.diagnostics import CompileError, Note, ResourceError
 from tileworkbench.compiler.emit.c_like.program import Module
 from tileworkbench.compiler.emit.c_like.text import bits_of
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tileworkbench.compiler.device.gpu import Call, Device, GpuKernel, Loaded, buffer_bytes
 from tileworkbench.compiler.device.tensor_maps import map_values
 from tileworkbench.compiler.diagnostics import Note, RunError, Span, interrupted
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.simt import TensorMap
 from tileworkbench.compiler.sim.ptx.launch import PtxProgram

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.analysis.effects import starts_operations
 from tileworkbench.compiler.device.gpu import Call, Device, GpuKernel, Loaded
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.runtime.arguments import BoundArguments
 

@@ -6,10 +6,10 @@ Limits: CUDA driver API, "cuTensorMapEncodeTiled".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.simt import TensorMap
 
 _MOST_EXTENT, _MOST_STRIDE, _ALIGNMENT = 1 << 32, 1 << 40, 16

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import (
@@ -17,6 +16,7 @@ from tileworkbench.compiler.diagnostics import (
     TileValueError,
     UnsupportedError,
 )
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.frontend.buffers import new_buffer
 from tileworkbench.compiler.frontend.builder import Builder, current
 from tileworkbench.compiler.frontend.dtypes import is_dtype, to_dtype

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tileworkbench.compiler.diagnostics import (
@@ -21,6 +21,7 @@ from tileworkbench.compiler.diagnostics import (
     TileRuntimeError,
     TileValueError,
 )
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.rewrite import evaluated
 from tileworkbench.compiler.ir.stmt import Stmt, seq

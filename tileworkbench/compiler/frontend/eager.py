@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -12,6 +11,7 @@ from tileworkbench.compiler.diagnostics import (
     ArgumentError,
     TileSyntaxError,
 )
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.frontend.annotations import (
     TensorSpec,
     Undeclared,

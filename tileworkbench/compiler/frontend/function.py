@@ -6,7 +6,7 @@ import ast
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import (
@@ -14,6 +14,7 @@ from tileworkbench.compiler.diagnostics import (
     TileTypeError,
     TileValueError,
 )
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.frontend.annotations import TensorSpec, Undeclared, undeclarable
 from tileworkbench.compiler.frontend.builder import Builder
 from tileworkbench.compiler.frontend.eager import EagerFunction, Specialisation, TensorType

@@ -9,11 +9,11 @@ the tensor's own indices. Copies and fills become T.Parallel loops.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import LayoutError, UnsupportedError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.frontend.bounds import bounds
 from tileworkbench.compiler.frontend.builder import Builder
 from tileworkbench.compiler.frontend.private_tiles import element_at

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import (
@@ -13,6 +12,7 @@ from tileworkbench.compiler.diagnostics import (
     TileSyntaxError,
     TileValueError,
 )
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.frontend.bounds import bounds
 from tileworkbench.compiler.frontend.builder import Builder, Frame, current, in_kernel
 from tileworkbench.compiler.frontend.errors import placed_outside

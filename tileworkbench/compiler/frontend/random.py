@@ -8,10 +8,10 @@ does not depend on when, or by whom, it is executed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import TileRuntimeError, UnsupportedError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.frontend.builder import Binding, Builder, in_kernel
 from tileworkbench.compiler.frontend.values import Value, fitting
 from tileworkbench.compiler.ir import build

@@ -9,10 +9,10 @@ not 1 are matched in order with those of the other side, which is thereby only a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import ShapeError, TileTypeError, TileValueError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.frontend.refusals import Stale
 from tileworkbench.compiler.frontend.tensors import RegionValue, TensorValue, whole
 from tileworkbench.compiler.frontend.values import Value, VarCell, describe, to_value

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.frontend.builder import Builder, active_builder, in_kernel
 from tileworkbench.compiler.frontend.control import let
 from tileworkbench.compiler.frontend.loops import LoopSpec, open_loop, set_range

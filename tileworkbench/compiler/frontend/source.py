@@ -8,11 +8,11 @@ import ast
 import inspect
 import linecache
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import Span, TileSyntaxError
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ No other module lists which classes touch memory.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from weakref import WeakKeyDictionary
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import (
     Address,
     AddressOf,

@@ -7,7 +7,7 @@ have one NaN, the code of negative zero. A format of fewer than 8 bits has the l
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 from weakref import WeakValueDictionary
 
+from tileworkbench.compiler.fast_dataclass import dataclass
+
 _CHILD = re.compile(
     r"^(tuple\[)?(Expr|Stmt|Region|Address|Buffer)( \| None)?(, \.\.\.\])?( \| None)?$"
 )
@@ -44,7 +46,7 @@ class Node:
     __repr__ = __str__
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class _Field:
     """A field of children: one, a tuple of them, or None where that is allowed."""
 
@@ -96,7 +98,7 @@ def _generate_map_children(fields: list[_Field]) -> Callable[..., Any]:
 @dataclass_transform(frozen_default=True)
 def node(cls: type[T]) -> type[T]:
     """Decorate a statement or other compared-by-value node class."""
-    return _finish(dataclasses.dataclass(frozen=True, slots=True, repr=False)(cls))
+    return _finish(dataclass(frozen=True, slots=True, repr=False)(cls))
 
 
 def _finish(cls: type[T]) -> type[T]:
@@ -145,7 +147,7 @@ class InternedNode(Node, metaclass=_InternMeta):
 @dataclass_transform(frozen_default=True, eq_default=False)
 def interned(cls: type[T]) -> type[T]:
     """Decorate an expression-like node class: identity equality, one object per value."""
-    made = dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)(cls)
+    made = dataclass(frozen=True, slots=True, eq=False, repr=False)(cls)
     # A getter of all fields at C speed: interning is the hottest operation of the compiler.
     names = [field.name for field in dataclasses.fields(made)]  # type: ignore[arg-type]
     if "intern_key" not in vars(made):

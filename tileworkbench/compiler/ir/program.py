@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from tileworkbench.compiler.diagnostics import Span
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.decisions import LayoutDecision
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.node import Node, node

@@ -7,11 +7,11 @@ operand element. Lane maps: PTX ISA, "Matrix fragments for mma" and "wgmma"; CDN
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import LayoutError
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 from .fragment import Fragment
 from .layout import Layout

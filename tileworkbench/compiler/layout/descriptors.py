@@ -7,9 +7,10 @@ a swizzle, and runs along K, or along the rows of an operand that is `transposed
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 from .layout import Layout
 

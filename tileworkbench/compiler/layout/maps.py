@@ -7,12 +7,13 @@ comparing two maps compares the functions.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.diagnostics import LayoutError
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 from .digits import DigitSum, NotDigitsError, Shape
 from .index import Index

@@ -7,11 +7,11 @@ total on layouts and fragments: an operation that is not defined for them says w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import LayoutError
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 from . import algebra
 from .fragment import Fragment

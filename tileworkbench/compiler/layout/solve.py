@@ -7,12 +7,12 @@ Every term then is a set of equations ``place = XOR of atoms``, a place being a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd, prod
 from typing import TYPE_CHECKING
 
 from tileworkbench.compiler.diagnostics import LayoutError
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 from .digits import Digit, NotDigitsError, Shape, Term, check_chain, make_sum
 from .index import Index

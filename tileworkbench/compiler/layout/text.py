@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import LayoutError
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 from .digits import DigitSum, Shape
 from .maps import DigitMap, Function, IndexMap, build_map, check_shape, make_map

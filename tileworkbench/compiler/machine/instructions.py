@@ -5,9 +5,9 @@ when the result is there.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.layout.fragment import Fragment
 
 # The names that instruction sets have for dtypes of operands; mma reads float32 as tf32.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.machine.instructions import (
     CopyEngine,
     MatrixInstruction,

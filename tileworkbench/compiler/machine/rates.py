@@ -14,7 +14,8 @@ round numbers of published micro-benchmarks, the same for all.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,13 @@ After::
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.analysis.uniformity import Uniformity
 from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import add, binary, const_int, int_const, mul
 from tileworkbench.compiler.ir.expr import Expr
 from tileworkbench.compiler.ir.program import Program

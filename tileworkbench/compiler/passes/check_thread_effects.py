@@ -18,7 +18,7 @@ Refused::
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import prod
 
@@ -27,6 +27,7 @@ from tileworkbench.compiler.analysis.effects import owners
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.analysis.uniformity import Uniformity
 from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import binary
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Var
 from tileworkbench.compiler.ir.node import Node

@@ -25,9 +25,10 @@ After::
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tileworkbench.compiler.analysis.pending import Pending
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.effects import accesses
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program

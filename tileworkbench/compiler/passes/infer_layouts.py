@@ -18,8 +18,9 @@ After::
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.decisions import LayoutDecision, Verdict
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program, Stage

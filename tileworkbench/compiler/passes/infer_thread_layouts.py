@@ -24,11 +24,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from tileworkbench.compiler.analysis.effects import owners
 from tileworkbench.compiler.diagnostics import LayoutError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.decisions import LayoutDecision
 from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.program import Program, Stage

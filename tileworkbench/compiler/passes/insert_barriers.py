@@ -18,11 +18,12 @@ After::
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import all_lanes, binary, int_const
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements

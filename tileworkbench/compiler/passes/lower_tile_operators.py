@@ -17,8 +17,7 @@ After::
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
 from tileworkbench.compiler.lower.vectors.context import Context

@@ -20,11 +20,12 @@ After::
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.diagnostics import CompileError, ResourceError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements
 from tileworkbench.compiler.ir.simt import (

@@ -18,9 +18,10 @@ After::
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tileworkbench.compiler.diagnostics import ResourceError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body

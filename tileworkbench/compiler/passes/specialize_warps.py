@@ -40,9 +40,10 @@ After::
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tileworkbench.compiler.analysis.names import Names
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import binary, int_const
 from tileworkbench.compiler.ir.expr import Buffer, Load
 from tileworkbench.compiler.ir.program import Program

@@ -25,10 +25,11 @@ After::
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tileworkbench.compiler.analysis.effects import exposes
 from tileworkbench.compiler.analysis.names import Names
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, with_body

@@ -22,11 +22,12 @@ After::
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.analysis.occupancy import occupancy
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import const_int, int_const
 from tileworkbench.compiler.ir.expr import Buffer, Region
 from tileworkbench.compiler.ir.program import Program

@@ -24,10 +24,11 @@ and for ``T.bfloat16(T.float32((code ^ 8) - 8) * scale)``::
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tileworkbench.compiler.analysis.access import depends_on, has_loads
 from tileworkbench.compiler.analysis.evaluate import evaluate
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.build import const, const_int
 from tileworkbench.compiler.ir.expr import Expr, Var

@@ -18,8 +18,9 @@ After::
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import with_body
 from tileworkbench.compiler.ir.stmt import For, LoopKind, Seq, Stmt, seq

@@ -21,13 +21,14 @@ After::
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from tileworkbench.compiler.analysis.access import element_accesses
 from tileworkbench.compiler.analysis.extremes import to_expr
 from tileworkbench.compiler.analysis.linear import Linear, combine
 from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import binary, ceildiv, const, const_int, mul, sub
 from tileworkbench.compiler.ir.effects import Access
 from tileworkbench.compiler.ir.expr import Binary, Expr, Var

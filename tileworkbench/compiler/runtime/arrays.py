@@ -6,11 +6,12 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.runtime import dlpack
 from tileworkbench.compiler.runtime.torch_calls import is_fake
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from tileworkbench.compiler.analysis.evaluate import WrappedSizeError, exact_size
 from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import int_const
 from tileworkbench.compiler.ir.expr import Expr
 from tileworkbench.compiler.ir.printer import print_expr

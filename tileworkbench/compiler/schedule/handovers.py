@@ -9,9 +9,10 @@ statements are handed over together, at two rings of memory barriers (`schedule/
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tileworkbench.compiler.analysis.dataflow import effects_of
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.effects import accesses
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program

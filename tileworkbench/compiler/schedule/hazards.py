@@ -9,11 +9,11 @@ it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import reduce
 
 from tileworkbench.compiler.analysis.dataflow import leaves_early
 from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import unary
 from tileworkbench.compiler.ir.loops import iterations
 from tileworkbench.compiler.ir.rewrite import statements

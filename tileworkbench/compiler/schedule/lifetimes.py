@@ -8,11 +8,12 @@ be, as long as they are there.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
 from tileworkbench.compiler.analysis.uniformity import Uniformity
 from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Address, Buffer
 from tileworkbench.compiler.ir.program import Program

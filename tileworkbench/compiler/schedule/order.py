@@ -23,10 +23,11 @@ threads is between them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import groupby
 
 from tileworkbench.compiler.analysis.uniformity import Uniformity
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import all_lanes, sub
 from tileworkbench.compiler.ir.effects import Order, order_of
 from tileworkbench.compiler.ir.expr import Address

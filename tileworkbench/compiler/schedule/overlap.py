@@ -9,9 +9,9 @@ softmax, is done while it is under way (Shah et al., FlashAttention-3, arXiv 240
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from tileworkbench.compiler.analysis.dataflow import effects_of
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.rewrite import variables
 from tileworkbench.compiler.ir.simt import CommitGroup, Engine, Start, WaitGroup

@@ -7,8 +7,9 @@ their tiles have versions (`schedule/rings`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import int_const, sub
 from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.simt import BarrierWait, TensorMap

@@ -9,10 +9,10 @@ the first of them is done with it. How statements wait for what the loop starts 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tileworkbench.compiler.analysis.dataflow import Effects, effects_of
 from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import add, binary, const
 from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.rewrite import statements

@@ -7,10 +7,10 @@ that of i div n. Where the loop is executed again, i counts on from its last exe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import groupby
 from math import prod
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import add, binary, cast, const, int_const, sub
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load
 from tileworkbench.compiler.ir.simt import (

@@ -9,7 +9,7 @@ their versions provably differ.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from typing import Any
 
@@ -20,6 +20,7 @@ from tileworkbench.compiler.analysis.linear import Linear, combine
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.analysis.traces import Trace, UntraceableError
 from tileworkbench.compiler.analysis.uniformity import Uniformity
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int, unary

@@ -8,12 +8,13 @@ its elements are marked: whoever reads or writes them too early is found.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir.effects import declared
 from tileworkbench.compiler.ir.rewrite import statements

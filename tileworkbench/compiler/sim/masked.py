@@ -7,12 +7,13 @@ all blocks past the same end. Anywhere else it is probably a mistake.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tileworkbench.compiler.diagnostics import Note, OutOfBoundsError, Span
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.sim.values import Mask
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ already knows of the write. Each byte that threads wrote has a mark until then.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.simt import Engine
 from tileworkbench.compiler.sim.byte_marks import ByteMarks
 from tileworkbench.compiler.sim.problems import NOT_FENCED, REGISTERS_NOT_FENCED

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from math import inf
 from time import perf_counter
 
 from tileworkbench.compiler.diagnostics import Note, OutOfBoundsError, RaceError, RunError, Span
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.sim.masked import Masked, MaskLog
 from tileworkbench.compiler.sim.observers import Observer

@@ -23,7 +23,6 @@ What it defines beyond the text of the IR's classes:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -31,6 +30,7 @@ import numpy as np
 
 from tileworkbench.compiler.analysis.data_indices import unguarded_accesses
 from tileworkbench.compiler.diagnostics import RunError, SimulatorLimitError, Span, interrupted
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Param, Program, Stage
 from tileworkbench.compiler.sim.arguments import (

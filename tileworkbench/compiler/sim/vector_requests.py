@@ -6,7 +6,7 @@ innermost loop's first of all. Where an address depends on memory the access is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from tileworkbench.compiler.analysis.effects import owners
 from tileworkbench.compiler.diagnostics import Span
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Expr

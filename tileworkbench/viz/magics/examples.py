@@ -6,11 +6,11 @@ import ast
 import inspect
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 from tileworkbench import kernels
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 # The shapes that each example is compiled for. Where random inputs say something, it is checked.
 EXAMPLES: Mapping[str, str] = {

@@ -6,9 +6,9 @@ import argparse
 import difflib
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.machine.tables import ARCHITECTURES
 from tileworkbench.viz.magics.layout_line import layout_words, split_layout
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from IPython.core.interactiveshell import InteractiveShell
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.viz.model.trail import KEPT, change_between
 from tileworkbench.workbench.kernel import Kernel
 

@@ -9,12 +9,13 @@ import re
 import symtable
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
+
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 _DECORATOR = "_tile_jit"
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Literal
+
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 Kind = Literal["same", "changed", "removed", "added"]
 Range = tuple[int, int]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 Array = np.ndarray[Any, Any]
 

@@ -5,12 +5,12 @@ stores, the masked lanes of each line, and how often elements are loaded.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.sim.threads.frame import warp_size
 from tileworkbench.viz.model import html

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.viz.model import html
 
 _HTML_BYTES = 60_000  # of the still form

@@ -6,7 +6,6 @@ The drawing has a ground of its own, because an image cannot follow the theme of
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from html import escape
 from math import ceil, log2
 
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tileworkbench.compiler.analysis.atoms import Atom
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.viz.model.palette import CATEGORIES, SEQUENCE
 from tileworkbench.viz.model.png import png_address
 from tileworkbench.viz.model.svg import FONT, PAPER, draw_text

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil, floor, inf, log10
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.sim.numerics.result import Step
 from tileworkbench.viz.model.svg import FONT, PAPER, Colours, draw_line, draw_text
 from tileworkbench.viz.model.text import clip

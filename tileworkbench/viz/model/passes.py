@@ -6,11 +6,11 @@ card stays small whatever the size of the IR.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Any
 
 from tileworkbench.bench.units import format_time
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.printer import print_lines
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements

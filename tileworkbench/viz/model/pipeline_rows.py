@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.sim.pipeline.model import Event, Pipeline
 from tileworkbench.compiler.sim.pipeline.trace import Trace
 

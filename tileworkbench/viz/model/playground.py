@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import LayoutError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.layout import Fragment, Layout
 from tileworkbench.compiler.layout.cute import cute_text
 from tileworkbench.compiler.layout.expression import TABLE_LIMIT, layout_expression

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from dataclasses import dataclass
 from math import ceil, prod
 from typing import Any
 
 import numpy as np
 
 from tileworkbench.compiler.diagnostics import ArgumentError, TileError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.sim.replay.model import (
     Change,
     Contents,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from html import escape
 
 from tileworkbench.bench.points import (
@@ -19,6 +19,7 @@ from tileworkbench.bench.points import (
     judge,
     relevant_ceilings,
 )
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.viz.model.roofline_marks import draw_levels, draw_trail, places
 from tileworkbench.viz.model.svg import FONT, PAPER, Colours, as_image, draw_line, draw_text, still
 

@@ -6,10 +6,11 @@ import difflib
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from tileworkbench.bench.points import Machine, Point, Step, Trail
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.viz.model.text import clip
 
 KEPT = 16

@@ -11,10 +11,11 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from difflib import SequenceMatcher
 from typing import Any, Literal
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Buffer, Region, Var
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.printer import print_node, print_stmt

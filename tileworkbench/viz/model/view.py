@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tileworkbench.bench.points import Machine, Point
 from tileworkbench.compiler.analysis.occupancy import Occupancy
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.record import CompileRecord, Count, RunRecord
 from tileworkbench.compiler.schedule.shared_memory import SharedMemory
 from tileworkbench.workbench.results import BufferLayout, CheckResult

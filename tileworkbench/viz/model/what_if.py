@@ -7,11 +7,12 @@ compiles the kernel again with the layout, which is what the line will give.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import ArgumentError, CompileError, LayoutError
 from tileworkbench.compiler.driver import lower_program
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import replace_buffers, statements
 from tileworkbench.compiler.ir.stmt import Alloc

@@ -11,10 +11,10 @@ import os
 import re
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from tileworkbench.compiler.diagnostics import CompileError, Note, UnsupportedError
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 INSTALL = "install it with 'pip install tileworkbench[hip]'"
 _MISSING = "no compiler for AMD's GPUs is installed"

@@ -14,13 +14,13 @@ import importlib.util
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from tileworkbench.compiler.device.launch import Launch, current_stream, pack_arguments
 from tileworkbench.compiler.diagnostics import DeviceUnavailableError, RunError
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 _HINT = "targets 'emu:<arch>' and 'sim:<arch>' run the kernel without one"
 

@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import tempfile
 import weakref
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from tileworkbench.compiler.device.amd.clang import HipCompileError, host_compil
 from tileworkbench.compiler.device.gpu import Call, Device, GpuKernel, Loaded, buffer_bytes
 from tileworkbench.compiler.diagnostics import RunError, UnsupportedError
 from tileworkbench.compiler.emit.c_like.program import Module
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.simt import TensorMap
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from tileworkbench.compiler.device.amd.clang import (
@@ -19,6 +19,7 @@ from tileworkbench.compiler.device.launch import current_ordinal
 from tileworkbench.compiler.diagnostics import RunError, UnsupportedError
 from tileworkbench.compiler.emit.c_like.program import Module
 from tileworkbench.compiler.emit.hip.dialect import generate_hip
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.target import Target
 

@@ -18,11 +18,11 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.device.host.llvm import COMPILER_VERSION, NativeTarget
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.runtime.forks import fresh_lock
 
 MAX_BYTES = 256 << 20

@@ -6,7 +6,6 @@ import ctypes
 import functools
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from tileworkbench.compiler.device.host import processor
@@ -16,6 +15,7 @@ from tileworkbench.compiler.device.host.dispatch_ir import (
     dispatch_ir,
 )
 from tileworkbench.compiler.device.host.llvm import compile_object, load_object, native_target
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.runtime.forks import fresh_lock
 
 _lock = fresh_lock()

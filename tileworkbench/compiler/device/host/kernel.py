@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tileworkbench.compiler.analysis.cost import count_work
@@ -25,6 +25,7 @@ from tileworkbench.compiler.emit.c_sources import find_function, symbol_of
 from tileworkbench.compiler.emit.llvm.isa import Isa, isa_from_features
 from tileworkbench.compiler.emit.llvm.program import Module, generate
 from tileworkbench.compiler.emit.llvm.text import without_lines
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.program import Program

@@ -32,12 +32,13 @@ import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.device.host.support_ir import SUPPORT_IR
 from tileworkbench.compiler.diagnostics import TileError, UnsupportedError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.runtime.forks import fresh_lock
 
 # Part of every cached object's key: increase it when the same text comes to mean different code.

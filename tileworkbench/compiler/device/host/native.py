@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from tileworkbench.compiler.device.host.cache import DiskCache, default_cache, object_key
 from tileworkbench.compiler.device.host.llvm import (
@@ -14,6 +13,7 @@ from tileworkbench.compiler.device.host.llvm import (
     load_object,
     native_target,
 )
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from __future__ import annotations
 import functools
 import os
 import platform
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.runtime.forks import fresh_lock
 
 _SYSFS_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")

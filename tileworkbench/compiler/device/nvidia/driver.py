@@ -12,13 +12,13 @@ import functools
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from tileworkbench.compiler.device.launch import Launch, current_stream, pack_arguments
 from tileworkbench.compiler.device.nvidia.launch import configure
 from tileworkbench.compiler.diagnostics import ArgumentError, DeviceUnavailableError, RunError
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 _HINT = "targets 'sim:<arch>' and 'ptx:<arch>' run the kernel without one"
 

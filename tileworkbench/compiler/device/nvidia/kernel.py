@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from tileworkbench.compiler.device.gpu import Call, Device, GpuKernel, Loaded, buffer_bytes
@@ -18,6 +18,7 @@ from tileworkbench.compiler.device.nvidia.tensor_maps import MapEncoder
 from tileworkbench.compiler.device.tensor_maps import map_values
 from tileworkbench.compiler.emit.c_like.program import Module
 from tileworkbench.compiler.emit.cuda.dialect import generate_cuda
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.target import Target
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from typing import Any
 
 from tileworkbench.compiler.device.launch import Launch
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 _COOPERATIVE, _CLUSTER_DIMENSION, _EARLY = 2, 4, 6  # CUlaunchAttributeID
 

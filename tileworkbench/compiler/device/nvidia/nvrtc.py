@@ -11,7 +11,6 @@ import functools
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from tileworkbench.compiler.device.nvidia.files import (
     wheel_directories,
 )
 from tileworkbench.compiler.diagnostics import CompileError, Note, UnsupportedError
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 
 class CudaCompileError(CompileError):

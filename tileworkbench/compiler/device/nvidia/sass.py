@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 _LABEL = re.compile(r"\s*(\.L_[\w$.]+):")
 _INSTRUCTION = re.compile(r"\s*/\*[0-9a-f]+\*/\s+(.*?);")

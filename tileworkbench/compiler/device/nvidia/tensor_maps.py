@@ -6,11 +6,12 @@ Numbers of the enumerations: cuda.h of CUDA 12, "CUtensorMapDataType" and its ne
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from tileworkbench.compiler.device.nvidia.driver import CudaDevice
 from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 _BYTES, _ALIGNMENT = 128, 64
 _MOST_KEPT = 256  # maps of one kernel on one device

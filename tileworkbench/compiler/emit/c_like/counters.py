@@ -7,9 +7,9 @@ goes up by one and back to zero costs a comparison and a selection. Powers of tw
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import const, const_int
 from tileworkbench.compiler.ir.expr import Binary, Expr
 from tileworkbench.compiler.ir.rewrite import substitute, walk

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.emit.c_like.helpers import Helper
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.simt import NAMES, Exchange, Start
 from tileworkbench.compiler.ir.stmt import AtomicKind, SourceKernel, Stmt
 from tileworkbench.compiler.ir.types import DType

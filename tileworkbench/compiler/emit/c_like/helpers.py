@@ -7,9 +7,9 @@ than 32 bits lie in words.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from tileworkbench.compiler.emit.c_like.small_floats import small_floats
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,6 @@ helpers that are called, without headers or templates of its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tileworkbench.compiler.analysis.dataflow import effects_of
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.diagnostics import UnsupportedError
@@ -15,6 +13,7 @@ from tileworkbench.compiler.emit.c_like.dialect import Dialect, Function
 from tileworkbench.compiler.emit.c_like.expressions import Expressions
 from tileworkbench.compiler.emit.c_like.names import renamed
 from tileworkbench.compiler.emit.c_like.statements import GRID_BARRIER, KernelWriter
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements, substitute, variables

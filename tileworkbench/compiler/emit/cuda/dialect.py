@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.emit.c_like.dialect import Dialect, Function, shown
@@ -18,6 +18,7 @@ from tileworkbench.compiler.emit.cuda.helpers import BIT_CASTS, HELPERS
 from tileworkbench.compiler.emit.cuda.statements import write
 from tileworkbench.compiler.emit.cuda.tensors import copies_of_boxes
 from tileworkbench.compiler.emit.cuda.wgmma import write_products
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.simt import Engine, Start

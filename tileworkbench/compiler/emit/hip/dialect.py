@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from tileworkbench.compiler.diagnostics import UnsupportedError
@@ -24,6 +24,7 @@ from tileworkbench.compiler.emit.hip.declarations import (
 from tileworkbench.compiler.emit.hip.exchanges import exchange
 from tileworkbench.compiler.emit.hip.helpers import HELPERS
 from tileworkbench.compiler.emit.hip.matrices import mfma_helper
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.stmt import AtomicKind, SourceKernel, Stmt

@@ -10,8 +10,6 @@ held is added after them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tileworkbench.compiler.emit.llvm.gemm_spec import MicroGemmSpec
 from tileworkbench.compiler.emit.llvm.text import (
     DTYPE_BYTES,
@@ -19,6 +17,7 @@ from tileworkbench.compiler.emit.llvm.text import (
     VectorType,
     storage_type,
 )
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 _ROWS, _ROW_BYTES = 16, 64
 _LEFT, _RIGHT = 4, 6  # the first registers of A and of B; those of C are 0 to 3

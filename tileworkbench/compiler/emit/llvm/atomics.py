@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tileworkbench.compiler.emit.llvm.emitter import Value, memory_type
 from tileworkbench.compiler.emit.llvm.expressions import Expressions
 from tileworkbench.compiler.emit.llvm.text import VectorType
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.stmt import AtomicKind
 from tileworkbench.compiler.ir.types import DType
 

@@ -9,11 +9,11 @@ would, up to the order of the sums. Whether it holds is asked of the operands at
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 from tileworkbench.compiler.emit.llvm.isa import Isa
 from tileworkbench.compiler.emit.llvm.text import FunctionWriter, VectorType
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 _SHORT = VectorType("i16", 1)
 # The sum of two biased exponents at which 2^-14 times the product of the powers is 2^-126.

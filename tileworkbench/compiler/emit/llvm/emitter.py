@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tileworkbench.compiler.emit.llvm.isa import Isa
@@ -20,6 +20,7 @@ from tileworkbench.compiler.emit.llvm.text import (
     FunctionWriter,
     VectorType,
 )
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import AddressOf, Buffer, Expr, Load, Var
 from tileworkbench.compiler.ir.float_formats import FORMATS
 from tileworkbench.compiler.ir.types import DType

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tileworkbench.compiler.analysis.micro_tile import compute_dtype
 from tileworkbench.compiler.emit.llvm.isa import Isa
 from tileworkbench.compiler.emit.llvm.text import DTYPE_BYTES
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.types import DType
 
 

@@ -8,7 +8,8 @@ that has it: LLVM aborts the process when it cannot select an instruction.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 _AVX512_REQUIRED = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "fma", "f16c")
 _TILES = ("amx-tile", "amx-bf16", "amx-int8")

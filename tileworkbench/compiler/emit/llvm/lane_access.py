@@ -4,9 +4,8 @@ second.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tileworkbench.compiler.emit.llvm.text import FunctionWriter, VectorType
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.build import add, const, const_int, sub
 from tileworkbench.compiler.ir.expr import Expr, Var

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tileworkbench.compiler.analysis.effects import constant_buffers, packed_tiles
 from tileworkbench.compiler.analysis.quiet import QuietFloats
@@ -11,6 +11,7 @@ from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.analysis.streaming import fetched_loads, streamed_buffers
 from tileworkbench.compiler.emit.llvm.isa import Isa
 from tileworkbench.compiler.emit.llvm.text import EmittedFunction
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Buffer, Load
 from tileworkbench.compiler.ir.program import Program
 

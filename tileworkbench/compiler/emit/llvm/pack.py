@@ -9,7 +9,6 @@ and their source is never read.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tileworkbench.compiler.emit.llvm.convert import convert
 from tileworkbench.compiler.emit.llvm.isa import Isa
@@ -20,6 +19,7 @@ from tileworkbench.compiler.emit.llvm.text import (
     VectorType,
     storage_type,
 )
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,6 @@ LLVM's vectoriser.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tileworkbench.compiler.analysis.evaluate import ASSUMPTION, is_on_host
 from tileworkbench.compiler.analysis.micro_tile import tile_dtype
 from tileworkbench.compiler.analysis.names import ascii_name
@@ -25,6 +23,7 @@ from tileworkbench.compiler.emit.llvm.micro_gemm import emit_micro_gemm
 from tileworkbench.compiler.emit.llvm.module import ModuleState
 from tileworkbench.compiler.emit.llvm.pack import PackSpec, emit_pack
 from tileworkbench.compiler.emit.llvm.text import EmittedFunction
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.build import const_int

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 DTYPE_BYTES = {
     "float64": 8,

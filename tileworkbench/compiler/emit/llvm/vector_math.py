@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from tileworkbench.compiler.emit.llvm.error_function import (
     LAST,
@@ -28,6 +27,7 @@ from tileworkbench.compiler.emit.llvm.text import (
     VectorType,
     storage_type,
 )
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 _INTRINSICS = {
     "sqrt": "sqrt",

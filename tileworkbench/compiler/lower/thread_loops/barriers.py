@@ -4,8 +4,7 @@ complete.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import add, binary, const, int_const, logical, sub
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load
 from tileworkbench.compiler.ir.stmt import Stmt, Store, While, seq

@@ -7,9 +7,10 @@ decided when the loops are finished (`privatise.py`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tileworkbench.compiler.analysis.names import Names, stem
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import (
     FALSE,
     TRUE,

@@ -7,8 +7,7 @@ in it. What a shuffle from such a lane gives is not defined; here it is the thre
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import (
     FALSE,
     TRUE,

@@ -9,12 +9,13 @@ block, or for every thread of it: stored where an earlier part ends, loaded wher
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import pairwise
 
 from tileworkbench.compiler.analysis.access import has_loads
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int, int_const

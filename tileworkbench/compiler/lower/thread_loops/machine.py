@@ -8,11 +8,12 @@ no group can go on and some have not finished, they wait for ever: a deadlock.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice, product
 
 from tileworkbench.compiler.analysis.dataflow import leaves_early
 from tileworkbench.compiler.diagnostics import DEADLOCK
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import (

@@ -5,12 +5,13 @@ and what all threads do together.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tileworkbench.compiler.analysis.dataflow import leaves_early
 from tileworkbench.compiler.analysis.effects import exposes
 from tileworkbench.compiler.analysis.uniformity import Uniformity
 from tileworkbench.compiler.diagnostics import DEADLOCK, UnsupportedError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import (

@@ -8,9 +8,10 @@ one, between two barriers of all of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.renaming import with_new_names

@@ -5,8 +5,9 @@ why the others are not.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.stmt import Kernel, Stmt
 from tileworkbench.compiler.ir.tile import Gemm

@@ -5,8 +5,8 @@ a warp, a workspace in shared memory between warps.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import add, binary, conjunction, int_const, sub
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load
 from tileworkbench.compiler.ir.loops import counting

@@ -4,10 +4,10 @@ what helps.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import islice, product
 
 from tileworkbench.compiler.diagnostics import LayoutError, Note
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.lower.shared.names import operator_name
 from tileworkbench.compiler.lower.threads.inference import Place

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from typing import TYPE_CHECKING
 
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.diagnostics import Span
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import binary, int_const, sub
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.program import Program

@@ -21,9 +21,10 @@ After::
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tileworkbench.compiler.diagnostics import TileValueError, UnsupportedError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import add, binary, const_int, int_const, mul, sub
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Region
 from tileworkbench.compiler.ir.simt import Mma

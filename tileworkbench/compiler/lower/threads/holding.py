@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import add, binary, conjunction, int_const, sub
 from tileworkbench.compiler.ir.expr import Expr
 from tileworkbench.compiler.ir.stmt import If, Stmt

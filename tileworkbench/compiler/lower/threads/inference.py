@@ -9,9 +9,9 @@ more at the end, when every layout is fixed: that is when it must raise if it ca
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.layout import Layout

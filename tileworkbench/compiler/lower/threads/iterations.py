@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from typing import Any
 
 from tileworkbench.compiler.analysis.access import conjuncts
 from tileworkbench.compiler.analysis.traces import Trace, UntraceableError
 from tileworkbench.compiler.diagnostics import LayoutError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import add, binary, conjunction, int_const, sub
 from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Load, Var
 from tileworkbench.compiler.ir.node import Node

@@ -8,8 +8,9 @@ every iteration makes take part.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Load, Select
 from tileworkbench.compiler.ir.node import Node

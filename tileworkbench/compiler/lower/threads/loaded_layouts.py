@@ -10,11 +10,11 @@ piece, so copies by rows have no conflicts either.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from typing import Any
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.sizes import const_shape
 from tileworkbench.compiler.ir.tile import Copy
 from tileworkbench.compiler.layout.fragment import Fragment

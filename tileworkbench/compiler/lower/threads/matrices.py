@@ -9,9 +9,10 @@ in float32 that are stored as 16 bits are rounded first, two at a time, into reg
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import add, cast, const_int, int_const, mul
 from tileworkbench.compiler.ir.expr import Address, Buffer, Cast, Expr, Load, Ramp, Region, Var
 from tileworkbench.compiler.ir.rewrite import substitute

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from math import lcm
 
 from tileworkbench.compiler.diagnostics import Span, TileValueError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.tile import WarpPolicy
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.layout.atoms import (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -11,6 +10,7 @@ from tileworkbench.compiler.analysis.access import element_accesses, has_loads
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.analysis.traces import UntraceableError
 from tileworkbench.compiler.diagnostics import LayoutError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var

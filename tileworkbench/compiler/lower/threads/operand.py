@@ -7,10 +7,10 @@ rows of a matrix are contiguous in shared memory, else element by element, conve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import add, binary, cast, const_int, int_const
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load, Ramp, Region
 from tileworkbench.compiler.ir.simt import LoadMatrix

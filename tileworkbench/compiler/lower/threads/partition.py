@@ -8,11 +8,12 @@ does not fill its digits, become guards.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import LayoutError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.layout.digits import Digit, DigitSum, NotDigitsError, Term, make_sum
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.index import Index

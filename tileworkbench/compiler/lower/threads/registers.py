@@ -8,9 +8,9 @@ follows one another along the last dimension is a vector.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import add, int_const
 from tileworkbench.compiler.ir.expr import Expr
 from tileworkbench.compiler.ir.stmt import Stmt

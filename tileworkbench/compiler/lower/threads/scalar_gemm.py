@@ -7,11 +7,11 @@ Four signed bytes at a time are multiplied by dp4a where K is the last dimension
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from math import isqrt
 from typing import Any
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import (
     add,
     binary,

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tileworkbench.compiler.diagnostics import LayoutError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.decisions import Verdict
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.sizes import const_shape

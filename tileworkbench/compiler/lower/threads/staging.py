@@ -7,9 +7,9 @@ those of another fragment. `insert_barriers` finds the two accesses and puts a b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import cast
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load
 from tileworkbench.compiler.ir.stmt import Stmt, Store

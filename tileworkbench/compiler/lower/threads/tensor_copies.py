@@ -11,11 +11,11 @@ decides about the swizzle, and tiles with another layout are copied by threads.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 
 from tileworkbench.compiler.diagnostics import ShapeError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import add, cast, const_int, int_const, mul
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Region
 from tileworkbench.compiler.ir.printer import print_expr

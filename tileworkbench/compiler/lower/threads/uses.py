@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tileworkbench.compiler.analysis.effects import owners
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.effects import accesses
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from tileworkbench.compiler.analysis.linear import Linear, combine
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.analysis.traces import Trace, UntraceableError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.rewrite import variables

@@ -20,9 +20,10 @@ After::
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tileworkbench.compiler.diagnostics import LayoutError, TileValueError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import FALSE, add, binary, const_int, int_const
 from tileworkbench.compiler.ir.expr import Address, Buffer, Const, Expr, Region
 from tileworkbench.compiler.ir.simt import CommitGroup, Engine, Fence, Start, WaitGroup, Wgmma

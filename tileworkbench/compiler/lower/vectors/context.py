@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tileworkbench.compiler.analysis.effects import packed_tiles
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.diagnostics import Span
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.types import DType

@@ -4,14 +4,13 @@ have no micro-kernel.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tileworkbench.compiler.analysis.micro_tile import (
     MicroTile,
     choose_micro_tile,
     compute_dtype,
     panel_elements,
 )
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import add, cast, const, const_int, int_const, mul
 from tileworkbench.compiler.ir.expr import Address, Buffer, Const, Expr, Load, Region
 from tileworkbench.compiler.ir.loops import counting

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from tileworkbench.compiler.analysis.micro_tile import panel_elements, panel_group
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import int_const
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.sizes import const_shape

@@ -6,7 +6,7 @@ step for a vector of iterations, and a serial loop in the body may go outside th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tileworkbench.compiler.analysis.access import (
     Motion,
@@ -16,6 +16,7 @@ from tileworkbench.compiler.analysis.access import (
     varying_lets,
 )
 from tileworkbench.compiler.analysis.division import divide
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import add, binary, const, const_int, int_const, mul
 from tileworkbench.compiler.ir.expr import Binary, Call, Expr, Var
 from tileworkbench.compiler.ir.loops import counting

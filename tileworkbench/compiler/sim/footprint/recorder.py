@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tileworkbench.compiler.diagnostics import SimulatorLimitError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.simt import Engine
 from tileworkbench.compiler.sim.observers import Observer, Operation
 from tileworkbench.compiler.sim.threads.arena import ArenaStorage

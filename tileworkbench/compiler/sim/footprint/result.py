@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.sim.footprint.recorder import Side
 
 

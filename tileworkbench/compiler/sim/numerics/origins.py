@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.expr import Const
 from tileworkbench.compiler.ir.node import Node

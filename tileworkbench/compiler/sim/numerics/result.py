@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from math import isfinite
 from typing import Any
+
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 Loops = tuple[tuple[str, int], ...]
 

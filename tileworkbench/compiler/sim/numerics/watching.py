@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.sim.numerics.origins import Access, Origins
 from tileworkbench.compiler.sim.numerics.result import Loops, Step

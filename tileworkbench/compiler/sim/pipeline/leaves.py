@@ -5,9 +5,10 @@ It follows from what a statement declares to read, write, start and order (`ir/e
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from enum import StrEnum
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.effects import Access, Order, accesses, declared, order_of

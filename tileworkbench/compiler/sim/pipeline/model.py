@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.pipeline.trace import Trace

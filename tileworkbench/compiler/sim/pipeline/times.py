@@ -8,8 +8,9 @@ Without rates every step takes 1 and a copy lands 1 later.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.machine.rates import Rates

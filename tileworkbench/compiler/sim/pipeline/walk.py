@@ -9,12 +9,13 @@ that depends on memory is taken to hold.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import lcm, prod
 from typing import Any
 
 import numpy as np
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr

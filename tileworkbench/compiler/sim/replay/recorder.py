@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tileworkbench.compiler.analysis.effects import written, written_below
 from tileworkbench.compiler.diagnostics import RunError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.expr import Buffer, Var

@@ -6,11 +6,12 @@ A statement that may block returns a `Wait`: what the group of threads that exec
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
 from tileworkbench.compiler.sim.problems import DIVERGENT, PART_OF_A_WARP

@@ -9,13 +9,13 @@ runs in a `Start`, which hides what it writes until somebody has waited.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from tileworkbench.compiler.diagnostics import VerifyError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir.expr import Address
 from tileworkbench.compiler.layout.descriptors import UNIT

@@ -7,12 +7,12 @@ Where threads run in lock step (before stage SIMT) a copy lands at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tileworkbench.compiler.diagnostics import VerifyError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
 from tileworkbench.compiler.sim.observers import Operation, tell_asked, tell_written

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.machine.machine import SharedMemory
 from tileworkbench.compiler.sim.report import AccessCount

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from math import prod
 from operator import mul
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.sim.flights import Flights
 from tileworkbench.compiler.sim.threads.arena import Arena
 from tileworkbench.compiler.sim.threads.barriers import BlockBarriers

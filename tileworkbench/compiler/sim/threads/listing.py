@@ -7,13 +7,13 @@ requests, and is `Unlisted`. Symbols are taken to be large and divisible.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from tileworkbench.compiler.diagnostics import Span
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.expr import Address, Buffer, Cast, Expr, Load, Ramp, Var

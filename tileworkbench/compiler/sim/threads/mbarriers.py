@@ -5,12 +5,13 @@ ISA, "mbarrier").
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from tileworkbench.compiler.diagnostics import RunError, VerifyError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir.expr import Address
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator

@@ -8,10 +8,12 @@ barriers that w arrived at) of everything that w did until some time >= c.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
+
+from tileworkbench.compiler.fast_dataclass import dataclass
 
 Array = np.ndarray[Any, Any]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tileworkbench.compiler.diagnostics import RunError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.sim.report import located
 from tileworkbench.compiler.sim.threads.barriers import Arrive, Wait
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame

@@ -8,12 +8,12 @@ order of memory: 8 of them are a phase, as 8 lanes with 16 bytes each are.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.layout.descriptors import UNIT, Descriptor
 
 Array = np.ndarray[Any, Any]

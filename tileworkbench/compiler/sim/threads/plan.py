@@ -4,10 +4,10 @@ synchronise.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd, prod
 
 from tileworkbench.compiler.diagnostics import UnsupportedError, VerifyError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int

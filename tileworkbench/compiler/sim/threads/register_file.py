@@ -7,12 +7,13 @@ more waits until others of its block have given enough back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tileworkbench.compiler.diagnostics import RunError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.sim.report import located
 from tileworkbench.compiler.sim.threads.barriers import Arrive, Wait

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.machine.machine import SharedMemory
 from tileworkbench.compiler.sim.report import AccessCount
 from tileworkbench.compiler.sim.threads.counters import (

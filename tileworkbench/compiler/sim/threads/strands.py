@@ -11,12 +11,13 @@ strand can still get on.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tileworkbench.compiler.diagnostics import RunError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.sim.expressions import Evaluate
 from tileworkbench.compiler.sim.report import located
 from tileworkbench.compiler.sim.threads.barriers import Arrive, Wait
