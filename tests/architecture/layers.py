@@ -147,6 +147,12 @@ RULES: Mapping[str, Rule] = {
     # 6: the public face
     "api": Rule(("",), eager=("numpy",), lazy=("torch",)),
     "workbench": Rule(("",), eager=("numpy",), lazy=("matplotlib", "pandas", "torch", *_JUPYTER)),
+    "shipping": Rule(_BELOW_VIEWS),
+    # What is copied beside a shipped kernel: of the package, the modules that are copied with it.
+    "shipping.shipped": Rule(
+        ("compiler.device.launch", "compiler.device.nvidia", "compiler.device.amd.driver"),
+        lazy=("numpy", "torch", "ml_dtypes"),
+    ),
     "workbench.results": Rule((*_FOUNDATION, "compiler.analysis.atoms")),
     "tuning": Rule(("",), eager=("numpy",), lazy=("pandas", "torch")),
     "editing": Rule(("",), eager=("numpy",)),

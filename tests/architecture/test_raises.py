@@ -18,6 +18,7 @@ PASSED_ON = {
     "compiler/runtime/arguments.py:_view": "what runtime/arrays.py says about a tensor",
     "workbench/simulation.py:_check_contents": "what runtime/arrays.py says about a tensor",
     "compiler/sim/statements.py:check": "the message of T.device_assert",
+    "shipping/shipped/host.py:launch": "what the library says, from texts of shipping/host.py",
     "tuning/autotune.py:_given": "what Python says about arguments",
     "viz/display.py:show": "what a widget says about a pass or a buffer",
     "viz/magics/cell.py:_evaluate": "what Python says about an expression",

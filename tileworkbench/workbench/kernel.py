@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tileworkbench.compiler.sim.report import SimReport
     from tileworkbench.compiler.sim.simulate import SimResult
     from tileworkbench.editing.source import Trial
+    from tileworkbench.shipping import Shipment
     from tileworkbench.viz.model.error_map import ErrorMap
     from tileworkbench.viz.model.view import KernelView
     from tileworkbench.viz.model.what_if import Alternative
@@ -402,6 +403,20 @@ class Kernel(KernelFacts, Debugging):
         from tileworkbench.workbench.reproducer import export_kernel
 
         return export_kernel(self, Path(directory))
+
+    def ship(self, folder: str | Path) -> Shipment:
+        """Write the kernel into a new folder that runs it without this package: `from FOLDER import
+        KERNEL`.
+
+        For a CPU that is a shared library with a C header, made for the processor that the target
+        names ("cpu:avx2" runs on more than "cpu"), which a C compiler links. For a GPU it is the
+        machine code with its source. Arguments are checked as here; sizes may be dynamic. Raises
+        `TileValueError` for a folder with files in it, `UnsupportedError` for simulated targets and
+        what cannot be shipped.
+        """
+        from tileworkbench.shipping import ship
+
+        return ship(self._compiled, folder)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
         from tileworkbench.viz.display import mimebundle

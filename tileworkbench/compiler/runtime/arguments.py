@@ -114,8 +114,8 @@ class ArgumentBinder:
         self.parameters = tuple(parameters)
         self.symbols = tuple(symbols)
         self._dtypes = symbols if isinstance(symbols, Mapping) else dict.fromkeys(symbols, INT32)
-        self._allow_alias = allow_alias
-        self._same_tensor_ok = elementwise_alias_ok
+        self.allows_alias = allow_alias
+        self.allows_same_tensor = elementwise_alias_ok
         self._device = device
         self._sources = find_sources(kernel_name, self.parameters, self.symbols)
         self._read_scalars = self._scalars_of_extents()
@@ -426,7 +426,7 @@ class ArgumentBinder:
     ) -> tuple[tuple[int, int, int, int, int, int, bool], ...]:
         """Written tensors with each other tensor that they could overlap, their ranges and the
         exception."""
-        if self._allow_alias:
+        if self.allows_alias:
             return ()
         pairs = []
         for a, view_a in views.items():
@@ -441,7 +441,7 @@ class ArgumentBinder:
                     view_b.dtype,
                 )
                 ranges = (a, *view_a.byte_range, b, *view_b.byte_range)
-                pairs.append((*ranges, self._same_tensor_ok and same_form))
+                pairs.append((*ranges, self.allows_same_tensor and same_form))
         return tuple(pair for pair in pairs if pair[1] != pair[2] and pair[4] != pair[5])
 
     def _output_makers(

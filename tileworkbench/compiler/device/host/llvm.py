@@ -269,7 +269,7 @@ def _linker() -> Any:
 
 
 @functools.cache
-def _support_object() -> bytes:
+def support_object() -> bytes:
     return compile_object(SUPPORT_IR, native_target("generic"), (), 0)
 
 
@@ -290,7 +290,7 @@ def load_object(
     builder = binding.JITLibraryBuilder()
     builder.add_object_img(object_bytes).add_current_process()
     if b"__trunc" in object_bytes or b"__extend" in object_bytes:
-        builder.add_object_img(_support_object())
+        builder.add_object_img(support_object())
     for name in entries:
         builder.export_symbol(name)
     for name, address in (imports or {}).items():
