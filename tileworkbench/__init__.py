@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tileworkbench.pytorch.tiled import tile as tile
     from tileworkbench.tuning.autotune import autotune as autotune
     from tileworkbench.tuning.autotune import set_autotune_inputs as set_autotune_inputs
+    from tileworkbench.tuning.suggest import predict as predict
+    from tileworkbench.tuning.suggest import suggest as suggest
     from tileworkbench.tuning.sweep import sweep as sweep
     from tileworkbench.workbench.comparison import compare as compare
     from tileworkbench.workbench.kernel import Kernel as Kernel
@@ -44,6 +46,7 @@ _EXPORTS: dict[str, str] = {
     "torch_op": "tileworkbench.pytorch.operators",
     **dict.fromkeys(("autotune", "set_autotune_inputs"), "tileworkbench.tuning.autotune"),
     "sweep": "tileworkbench.tuning.sweep",
+    **dict.fromkeys(("predict", "suggest"), "tileworkbench.tuning.suggest"),
     **dict.fromkeys(("BenchInterrupted", "BenchResult", "do_bench"), "tileworkbench.bench.timing"),
     "machine": "tileworkbench.bench.ceilings",
     **dict.fromkeys(

@@ -348,6 +348,17 @@ class Jit:
         specialisation, run_time = self._eager.bind(args, kwargs)
         return self._compile_eager(self._eager, specialisation), run_time
 
+    def trace(self, *args: Any, **kwargs: Any) -> Program:
+        """The program that a call or `compile` with these arguments compiles, before any pass."""
+        eager = self._eager
+        if eager is None:
+            return self._prepare(with_outputs(self._traced(args, kwargs).program, self._out_idx))
+        if self.is_call(*args, **kwargs):
+            specialisation, _ = eager.bind(args, kwargs)
+        else:
+            specialisation = eager.specialise(*args, **kwargs)
+        return self._prepare(eager.trace(specialisation))
+
     def constants(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """(the part of `values` that a compilation by name takes, the names it still lacks).
 

@@ -196,6 +196,7 @@ def test_progress_is_seen_and_taken_away(
     latencies: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[object] = []
+
     class Widget:
         def __init__(self, **at: int) -> None:
             shown.append(at)

@@ -23,8 +23,7 @@ from tileworkbench.compiler.ir.stmt import Alloc
 from tileworkbench.compiler.sim.threads.requests import WarpAccess
 from tileworkbench.compiler.target import parse_target
 
-# Registers of a thread beside its arrays, and the most it can have.
-_SCALARS, _MOST_REGISTERS = 32, 255
+_SCALARS = 32  # registers of a thread beside its arrays
 
 
 class Predictable(Protocol):
@@ -109,9 +108,10 @@ def _resident(kernel: Predictable, lowered: Program) -> int:
         for stmt in statements(lowered.body)
         if isinstance(stmt, Alloc) and stmt.buffer.scope.startswith("local")
     ]
-    registers = min(_SCALARS + sum(map(_words, arrays)), _MOST_REGISTERS)
-    arch, shared = parse_target(kernel.target).arch, kernel.stats.shared_bytes
-    held = occupancy(arch, kernel.threads, shared, registers)
+    target, shared = parse_target(kernel.target), kernel.stats.shared_bytes
+    most = target.machine.thread_registers
+    registers = min(_SCALARS + sum(map(_words, arrays)), most)
+    held = occupancy(target.arch, kernel.threads, shared, registers)
     return 1 if held is None else max(held.blocks, 1)
 
 

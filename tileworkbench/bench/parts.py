@@ -15,6 +15,7 @@ from typing import Any
 from tileworkbench.bench.units import format_time
 from tileworkbench.compiler.fast_dataclass import dataclass
 
+NOTHING_WASTED = "Nothing is wasted that this model knows of."
 NOTABLE = 0.1
 """Part of a launch that is worth a look."""
 
@@ -83,6 +84,11 @@ class Causes:
     def total_us(self) -> float:
         """The whole launch."""
         return _total(self._times)
+
+    @property
+    def total_ms(self) -> float:
+        """The whole launch in milliseconds."""
+        return self.total_us / 1e3
 
     def share_us(self, part: Part) -> float:
         """What `part` has of `total_us`."""
@@ -164,7 +170,7 @@ class Causes:
         told = ", ".join(filter(None, does))
         where = f"on line {line}, which {told}" if line else f"{mine[0].cause}, which {told}"
         sentence = (
-            "Nothing is wasted that this model knows of. The largest part of the predicted time, "
+            f"{NOTHING_WASTED} The largest part of the predicted time, "
             f"{sum(shares) / self.total_us * 100:.0f} %, is {where}."
         )
         return Diagnosis(line, mine[0].cause, sentence, "")

@@ -1,7 +1,8 @@
-"""`tw.autotune`: measure every configuration of a kernel and keep the fastest.
+"""`tw.autotune`: measure the configurations of a kernel and keep the fastest.
 
-Configurations are tried one after the other. What has been measured stays when Ctrl-C ends a
-search: the same call goes on from there.
+Configurations are tried one after the other; with `top`, those alone that the time model ranks
+first. What has been measured stays when Ctrl-C ends a search, and in a file (`store`) for later
+processes.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import field
+from dataclasses import field, replace
+from pathlib import Path
 from typing import Any
 
 from tileworkbench.api import Jit
+from tileworkbench.bench.ceilings import machine_key
 from tileworkbench.bench.timing import do_bench, refuse_simulated
 from tileworkbench.compiler.diagnostics import (
     ArgumentError,
@@ -27,8 +30,11 @@ from tileworkbench.compiler.diagnostics import (
 )
 from tileworkbench.compiler.driver import resolve_target
 from tileworkbench.compiler.fast_dataclass import dataclass
+from tileworkbench.compiler.ir.printer import print_program
+from tileworkbench.compiler.target import parse_target
 from tileworkbench.tuning.closeness import assert_close, result_pairs
 from tileworkbench.tuning.progress import Progress
+from tileworkbench.tuning.store import Origin, Stored, TuningStore, default_store, key_of
 from tileworkbench.tuning.supply import TensorSupplyType, input_parameters, supply_tensors
 from tileworkbench.tuning.sweep import Sweep, SweepPoint
 from tileworkbench.workbench.checking import listed
@@ -68,15 +74,24 @@ class Settings:
     manual_check_prog: Callable[[list[Any], list[Any]], Any] | None = None
     cache_input_tensors: bool = False
     do_not_specialize: tuple[str, ...] = ()
+    top: int | None = None
+    store: TuningStore | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One configuration: milliseconds per call, or NaN and why it was given up."""
+    """One configuration: milliseconds per call, or NaN and why there are none.
+
+    `predicted` are the milliseconds of the time model (NaN: it was not asked, or knows none).
+    `is_stored` says that an earlier search measured it.
+    """
 
     config: Config
     latency: float = math.nan
     error: str = ""
+    predicted: float = math.nan
+    is_stored: bool = False
+    is_final: bool = field(default=False, repr=False, compare=False)  # the kernel's own failure
     kernel: Kernel | None = field(default=None, repr=False, compare=False)
 
 
@@ -89,6 +104,33 @@ class _Search:
     failure: Exception | None = None
     inputs: list[Any] | None = None
     ref_latency: float | None = None
+    predicted: dict[int, float] = field(default_factory=dict)  # by place, in milliseconds
+    is_ranked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a store has of a search, by place of the configuration."""
+
+    store: TuningStore
+    target: str
+    machine: str
+    keys: dict[int, str]
+    results: dict[str, Stored]
+
+    def at(self, place: int) -> Stored | None:
+        return self.results.get(self.keys.get(place, ""))
+
+    def put(
+        self, place: int, kernel: str, trial: Trial, reference: float | None, checked: bool
+    ) -> None:
+        """Store a trial. What fails for another reason than the kernel's own is tried again."""
+        if place not in self.keys or (trial.error and not trial.is_final):
+            return
+        latency = None if trial.error else trial.latency
+        result = Stored(latency, reference, trial.error, checked)
+        origin = Origin(kernel, self.target, self.machine, repr(dict(trial.config)))
+        self.store.put(self.keys[place], result, origin)
 
 
 class Autotuned:
@@ -124,6 +166,7 @@ class Autotuned:
             SweepPoint(
                 {name: trial.config.get(name) for name in axes},
                 time_us=1e3 * trial.latency,
+                predicted_us=1e3 * trial.predicted,
                 error=trial.error,
                 kernel=trial.kernel,
             )
@@ -220,9 +263,12 @@ class Autotuned:
         self._planned = total = len(search.configs)
         progress = Progress()
         try:
-            for config in search.configs[len(search.trials) :]:
+            if self.settings.top is not None and not search.is_ranked:
+                self._rank(search, args, kwargs)
+            known = self._stored(search, args, kwargs)
+            for place in range(len(search.trials), total):
                 progress.show(len(search.trials), total)
-                search.trials.append(self._measure(search, config, args, kwargs))
+                search.trials.append(self._trial(search, place, known, args, kwargs))
         except KeyboardInterrupt:
             if not any(not trial.error for trial in search.trials):
                 raise
@@ -231,6 +277,77 @@ class Autotuned:
             progress.end()
             self.trials = tuple(search.trials)
             search.inputs = None
+
+    def _rank(self, search: _Search, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Bring the configurations into the order of their predicted times; those without one
+        come last, in the order in which they were given.
+        """
+        times: list[float] = []
+        for config in search.configs:
+            try:
+                merged = {**kwargs, **config}
+                is_call = self.jit.is_call(*args, **merged)
+                compiled = self.jit.prepare(*args, **merged)[0] if is_call else None
+                causes = (compiled or self.jit.compile(*args, **merged)).causes
+            except Exception:  # it is told when its turn comes to be measured
+                causes = None
+            times.append(math.inf if causes is None else causes.total_us / 1e3)
+        order = sorted(range(len(times)), key=times.__getitem__)
+        search.configs = [search.configs[place] for place in order]
+        search.predicted = {
+            place: times[at] for place, at in enumerate(order) if math.isfinite(times[at])
+        }
+        search.is_ranked = True
+
+    def _stored(
+        self, search: _Search, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _Known | None:
+        """What earlier searches have measured of what is still to be measured; None where results
+        are not stored.
+        """
+        store, settings = self.settings.store, self.settings
+        if store is None or settings.supply_prog is not None or settings.manual_check_prog:
+            return None  # what a function of the user's makes or wants is in no key
+        target = str(resolve_target(self.jit.target or "auto"))
+        inputs = _inputs.get()
+        forms = None if inputs is None else [_form(value) for value in inputs]
+        machine = machine_of(target)
+        keys: dict[int, str] = {}
+        for place, config in enumerate(search.configs[len(search.trials) :], len(search.trials)):
+            merged = {**kwargs, **config}
+            try:
+                text = print_program(self.jit.trace(*args, **merged))
+            except Exception:  # it is told when its turn comes to be compiled
+                continue
+            tensors = [_form(each) for each in (*args, *kwargs.values()) if _is_tensor(each)]
+            facts = (text, self.jit.options, settings.supply_type.name, forms, tensors)
+            keys[place] = key_of(target, machine, *facts)
+        return _Known(store, target, machine, keys, store.find([*keys.values()]))
+
+    def _trial(
+        self,
+        search: _Search,
+        place: int,
+        known: _Known | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Trial:
+        """One configuration: remembered, left out by its rank, or measured and stored."""
+        config, top = search.configs[place], self.settings.top
+        predicted = search.predicted.get(place, math.nan)
+        wants_check = self.settings.ref_prog is not None and not self.settings.skip_check
+        kept = None if known is None else known.at(place)
+        if kept is not None and (kept.is_checked or not wants_check):
+            search.ref_latency = search.ref_latency or kept.ref_latency
+            latency = math.nan if kept.latency is None else kept.latency
+            return Trial(config, latency, kept.error, predicted, is_stored=True)
+        if top is not None and search.predicted and place >= top:
+            rank = f"the time model ranks {place} configurations before it"
+            return Trial(config, error=f"not measured: {rank}", predicted=predicted)
+        trial = self._measure(search, config, args, kwargs)
+        if known is not None:
+            known.put(place, self.jit.fn.__name__, trial, search.ref_latency, wants_check)
+        return replace(trial, predicted=predicted)
 
     def _interrupted(self, search: _Search) -> Interrupted:
         """The error of a search that Ctrl-C ended, with what it has found so far."""
@@ -251,8 +368,10 @@ class Autotuned:
             raise
         except Exception as error:
             search.failure = search.failure or error
+            is_final = isinstance(error, TileError)
             message = error.message if isinstance(error, TileError) else str(error)
-            return Trial(config, error=f"{type(error).__name__}: {message}")
+            text = f"{type(error).__name__}: {message}"
+            return Trial(config, error=text, is_final=is_final)
         return Trial(config, latency, kernel=kernel)
 
     def _latency(
@@ -326,6 +445,21 @@ class Autotuned:
         return f"<tw.autotune of {self.jit!r}>"
 
 
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def machine_of(target: str) -> str:
+    """What times on a target hold for: the processor with its threads and caches, or the GPU."""
+    if parse_target(target).kind == "cpu":
+        return machine_key()
+    import torch
+
+    if torch.cuda.is_available():
+        return f"{torch.cuda.get_device_name()}, {torch.version.cuda or torch.version.hip}"
+    return "no GPU"
+
+
 def _form(value: Any) -> Any:
     """What tuning depends on: of a tensor its dtype and shape, of anything else itself."""
     if hasattr(value, "shape") and hasattr(value, "dtype"):
@@ -349,6 +483,8 @@ def autotune(
     cache_input_tensors: bool = False,
     do_not_specialize: Sequence[str] | None = None,
     early_stop: Any = None,
+    top: int | None = None,
+    store: bool | str | Path = True,
 ) -> Callable[[Any], Autotuned]:
     """Choose the fastest of `configs` when a `tw.jit` function is called; goes above `@tw.jit`.
 
@@ -367,7 +503,14 @@ def autotune(
         cache_input_tensors: use the same tensors for all configurations.
         do_not_specialize: names of arguments that what is found does not depend on: calls that
             differ in nothing else share one search, and configurations replace what a call gives.
-        early_stop: accepted for scripts that give it; every configuration is measured.
+        early_stop: accepted for scripts that give it, without effect.
+        top: measure only this many configurations: all are compiled, and those come first whose
+            time the model predicts to be the shortest (`Kernel.causes`; on a GPU the model is
+            simulated only). None, or shapes that it knows nothing of: all are measured.
+        store: keep what is measured in a SQLite file and take what is there already: True for the
+            one in the folder of the compilation cache, or a path. A result holds for the text of
+            the program, target, machine, forms of the tensors and version of this package; results
+            on what `supply_prog` makes are not kept.
 
     A configuration that fails is left out; if all fail the call raises `TileError`. The kernel
     gets `.config`, `.latency` and `.ref_latency` (milliseconds), and the function `.results`, a
@@ -377,8 +520,11 @@ def autotune(
     settings = Settings(
         *(warmup, rep, timeout, supply_type, ref_prog, supply_prog, rtol, atol),
         *(max_mismatched_ratio, skip_check, manual_check_prog, cache_input_tensors),
-        tuple(do_not_specialize or ()),
+        *(tuple(do_not_specialize or ()), top),
+        default_store() if store is True else TuningStore(store) if store else None,
     )
+    if top is not None and (isinstance(top, bool) or not isinstance(top, int) or top < 1):
+        raise ArgumentError(f"top is how many configurations are measured, not {top!r}")
 
     def decorate(function: Any) -> Autotuned:
         if not isinstance(function, Jit):

@@ -69,6 +69,7 @@ def _machine(name: str) -> Machine:
         warps=32,  # 8 of each of the four SIMDs
         blocks=32,
         registers=4 * 512 * _LANES,
+        thread_registers=512,  # of both kinds
         register_granule=8 * _LANES,
         matrices=tuple(_mfma(name)),
         dies=_DIES[name],

@@ -64,12 +64,12 @@ class Machine:
 
     `lanes` threads are a warp, `warps` and `blocks` the most that a multiprocessor holds at once (0
     where that is not known here), and its `registers` of 32 bits are theirs in units of
-    `register_granule` for a warp. `matrices` has the best first for each dtype. `atomics` says how
-    many neighbours one instruction adds to memory, each atomically, by scope and dtype.
-    `pairs` are the 16-bit floats to which one instruction rounds two float32. `memory_barriers`:
-    threads can wait for a barrier in shared memory. `dot_product`: a thread multiplies and adds
-    four signed bytes at once. `cluster_blocks` can share their memory, 0 for none. `dies` take the
-    blocks of a launch in turn, each with a cache of its own.
+    `register_granule` for a warp, at most `thread_registers` of a thread. `matrices` has the best
+    first for each dtype. `atomics` says how many neighbours one instruction adds to memory, each
+    atomically, by scope and dtype. `pairs` are the 16-bit floats to which one instruction rounds
+    two float32. `memory_barriers`: threads can wait for a barrier in shared memory. `dot_product`:
+    a thread multiplies and adds four signed bytes at once. `cluster_blocks` can share their memory,
+    0 for none. `dies` take the blocks of a launch in turn, each with a cache of its own.
     `early_launch`: a launch can begin before the one in front of it has ended. `without` names what
     kernels cannot use, as messages call it, with the way around it.
     """
@@ -81,6 +81,7 @@ class Machine:
     blocks: int = 0
     registers: int = 65536
     register_granule: int = 256
+    thread_registers: int = 255
     matrices: tuple[MatrixInstruction, ...] = ()
     moves: tuple[MatrixMove, ...] = ()
     copies: tuple[CopyEngine, ...] = ()

@@ -1,0 +1,283 @@
+"""Results of tuning that outlive a process, and configurations chosen by the time model."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sqlite3
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tileworkbench as tw
+import tileworkbench.language as T
+from tileworkbench.tuning import autotune as module
+from tileworkbench.tuning.store import Origin, Stored, TuningStore, default_store, key_of
+
+ORIGIN = Origin("k", "cpu", "m", "{}")
+CONFIGS = [{"block": 8}, {"block": 16}, {"block": 32}]
+
+
+class Clock:
+    """In place of `do_bench`: counts what is measured, and gives times in turn."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        monkeypatch.setattr(module, "do_bench", self)
+
+    def __call__(self, run: Callable[[], Any], *rest: Any) -> float:
+        run()
+        self.count += 1
+        return 10.0 - self.count
+
+
+def make(**options: Any) -> Any:
+    @tw.autotune(configs=CONFIGS, **options)
+    @tw.jit(target="cpu")
+    def doubled(N, block=8):
+        @T.prim_func
+        def kernel(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+            with T.Kernel(T.ceildiv(N, block), threads=32) as b:
+                for i in T.Parallel(block):
+                    B[b * block + i] = A[b * block + i] * 2
+
+        return kernel
+
+    return doubled
+
+
+def test_what_was_measured_is_not_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    first = make()
+    kernel = first(64)
+    assert clock.count == 3
+    again = make()
+    found = again(64)
+    assert clock.count == 3
+    assert (found.config, found.latency) == (kernel.config, kernel.latency) == ({"block": 32}, 7.0)
+    assert [trial.is_stored for trial in again.trials] == [True] * 3
+    assert [trial.latency for trial in again.trials] == [9.0, 8.0, 7.0]
+    again(128)  # another shape
+    assert clock.count == 6
+
+
+def test_the_key_is_the_text_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    factor = 2
+
+    def tuned() -> Any:
+        @tw.autotune(configs=CONFIGS)
+        @tw.jit(target="cpu")
+        def scaled(N, block=8):
+            @T.prim_func
+            def kernel(A: T.Tensor((N,), "float32")):
+                with T.Kernel(T.ceildiv(N, block), threads=32) as b:
+                    for i in T.Parallel(block):
+                        A[b * block + i] = A[b * block + i] * factor
+
+            return kernel
+
+        return scaled
+
+    tuned()(64)
+    tuned()(64)
+    assert clock.count == 3
+    factor = 3
+    tuned()(64)
+    assert clock.count == 6
+
+
+def test_sizes_of_tensors_belong_to_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+
+    def tuned() -> Any:
+        @tw.autotune(configs=[{"block": 8}, {"block": 16}])
+        @tw.jit(target="cpu")
+        def eager(A, block: int = 8):
+            n = T.dynamic("n")
+            A: T.Tensor((n,), "float32")
+            B = T.empty((n,), "float32")
+            with T.Kernel(T.ceildiv(n, block), threads=32) as b:
+                for i in T.Parallel(block):
+                    B[b * block + i] = A[b * block + i] + 1
+            return B
+
+        return eager
+
+    tuned()(torch.zeros(64))
+    assert clock.count == 2
+    assert tuned()(torch.zeros(64)).sum() == 64
+    assert clock.count == 2
+    tuned()(torch.zeros(65))
+    assert clock.count == 4
+
+
+def test_a_result_that_was_not_checked_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    make()(64)
+    reference = lambda a, b: b.copy_(a * 2)  # noqa: E731
+    make(ref_prog=reference, skip_check=True)(64)
+    assert clock.count == 3
+    checked = make(ref_prog=reference)
+    checked(64)
+    assert clock.count == 7  # and the reference
+    make(ref_prog=reference)(64)
+    assert clock.count == 7
+
+
+def test_failures_of_the_kernel_are_kept_and_others_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch)
+    wrong = lambda a, b: b.copy_(a * 3)  # noqa: E731
+    for _ in range(2):
+        with pytest.raises(tw.TileError, match="none of the 3 configurations"):
+            make(ref_prog=wrong)(64)
+    assert clock.count == 0
+    store = default_store()
+    assert store is not None
+    with closing(sqlite3.connect(store.path)) as connection:
+        rows = connection.execute("select kernel, target, config, error from trials").fetchall()
+    assert [(row[0], row[2]) for row in rows] == [("doubled", repr(each)) for each in CONFIGS]
+    assert all(row[1].startswith("cpu") for row in rows)
+    assert all("Error" in row[3] for row in rows)
+
+
+def test_it_can_be_switched_off_and_have_a_file_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    clock = Clock(monkeypatch)
+    make(store=False)(64)
+    make(store=False)(64)
+    assert clock.count == 6
+    make(store=tmp_path / "mine.sqlite")(64)
+    make(store=str(tmp_path / "mine.sqlite"))(64)
+    assert clock.count == 9
+    make(store=tmp_path / "mine.sqlite", supply_prog=lambda params: [torch.zeros(64)] * 2)
+    TuningStore(tmp_path / "mine.sqlite").clear()
+    make(store=tmp_path / "mine.sqlite")(64)
+    assert clock.count == 12
+    monkeypatch.setenv("TILEWORKBENCH_DISABLE_CACHE", "1")
+    assert default_store() is None
+
+
+class TestTrouble:
+    """Files that cannot be used: it is said once, and the search goes on."""
+
+    def told(self, path: Path) -> list[str]:
+        store = TuningStore(path)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            store.put(key_of("a"), Stored(1.0), ORIGIN)
+            store.find([key_of("a")])
+            store.find([key_of("a")])
+        return [str(each.message) for each in caught]
+
+    def test_corrupt(self, tmp_path: Path) -> None:
+        path = tmp_path / "t.sqlite"
+        path.write_bytes(b"no database at all" * 100)
+        assert self.told(path) == [
+            f"tuning results in '{path}' are not used: file is not a database; remove the file to "
+            "begin anew"
+        ]
+        assert path.read_bytes().startswith(b"no database")
+
+    def test_cut_off(self, tmp_path: Path) -> None:
+        path = tmp_path / "t.sqlite"
+        for number in range(200):
+            TuningStore(path).put(key_of(number), Stored(1.0), ORIGIN)
+        path.write_bytes(path.read_bytes()[:5000])
+        assert len(self.told(path)) == 1
+
+    def test_of_another_version(self, tmp_path: Path) -> None:
+        path = tmp_path / "t.sqlite"
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("pragma user_version = 7")
+            connection.execute("create table other (x)")
+        assert self.told(path) == [
+            f"tuning results in '{path}' are not used: it is of format 7, and this version reads "
+            "1; remove the file to begin anew"
+        ]
+
+    def test_a_folder_in_its_place(self, tmp_path: Path) -> None:
+        (told,) = self.told(tmp_path)
+        assert told.startswith(f"tuning results in '{tmp_path}' are not used: ")
+
+    @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write")
+    def test_read_only(self, tmp_path: Path) -> None:
+        path = tmp_path / "t.sqlite"
+        TuningStore(path).put(key_of("b"), Stored(2.0), ORIGIN)
+        path.chmod(0o400)
+        assert len(self.told(path)) == 1
+        assert TuningStore(path).find([key_of("b")])[key_of("b")].latency == 2.0
+
+    def test_a_search_goes_on(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        clock = Clock(monkeypatch)
+        path = tmp_path / "u.sqlite"
+        path.write_bytes(b"no database at all" * 100)
+        with pytest.warns(RuntimeWarning, match="file is not a database"):
+            assert make(store=path)(64).config == {"block": 32}
+        assert clock.count == 3
+
+
+def _write(arguments: tuple[str, int]) -> None:
+    path, process = arguments
+    for number in range(40):
+        store = TuningStore(path)
+        store.put(key_of(process, number), Stored(float(number)), ORIGIN)
+        store.put(key_of("shared"), Stored(float(process)), ORIGIN)
+
+
+def test_processes_write_to_one_file(tmp_path: Path) -> None:
+    path = str(tmp_path / "t.sqlite")
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, mp_context=context) as pool:
+        list(pool.map(_write, [(path, 0), (path, 1)]))
+    keys = [key_of(process, number) for process in range(2) for number in range(40)]
+    found = TuningStore(path).find([*keys, key_of("shared"), key_of("never")])
+    assert len(found) == 81
+    assert [found[key].latency for key in keys] == [*map(float, range(40))] * 2
+
+
+class TestTop:
+    """Only what the time model ranks first is measured."""
+
+    def test_the_first_ones_are_measured(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        clock = Clock(monkeypatch)
+        times = {8: 3.0, 16: 1.0, 32: 2.0}
+
+        class Causes:
+            def __init__(self, kernel: Any) -> None:
+                grid = int(str(kernel.program.body.grid[0]))
+                self.total_us = 1e3 * times[64 // grid]
+
+        monkeypatch.setattr(tw.Kernel, "causes", property(Causes))
+        tuned = make(top=2, store=False)
+        kernel = tuned(64)
+        assert clock.count == 2
+        assert kernel.config == {"block": 32}  # the second is the fastest by this clock
+        assert [trial.config["block"] for trial in tuned.trials] == [16, 32, 8]
+        assert [trial.predicted for trial in tuned.trials] == [1.0, 2.0, 3.0]
+        assert tuned.trials[2].error == (
+            "not measured: the time model ranks 2 configurations before it"
+        )
+        table = str(tuned.results)
+        assert "predicted" in table and "not measured" in table
+
+    def test_without_a_prediction_all_are_measured(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        clock = Clock(monkeypatch)
+        monkeypatch.setattr(tw.Kernel, "causes", property(lambda kernel: None))
+        make(top=1, store=False)(64)
+        assert clock.count == 3
+
+    @pytest.mark.parametrize("top", [0, -1, 1.5, True])
+    def test_numbers_that_are_none(self, top: Any) -> None:
+        with pytest.raises(tw.ArgumentError) as caught:
+            make(top=top)
+        assert str(caught.value) == f"top is how many configurations are measured, not {top!r}"
