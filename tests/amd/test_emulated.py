@@ -11,7 +11,8 @@ from tests.amd.test_simulated import ARCHS, DTYPES, QUICK, check_chained, run
 from tests.capability import require
 from tests.differential.harness import random_array
 from tests.differential.test_matmul import matmul, operands
-from tests.kernels.test_gpu import CASES
+from tests.kernels.checks import compare
+from tests.kernels.test_gpu import CASES, HALF
 from tests.tolerances import assert_contraction
 from tileworkbench.compiler.compilation import Options
 from tileworkbench.compiler.device.amd import clang
@@ -137,6 +138,31 @@ def test_lanes_that_differ_in_some_bits(dtype):
         np.testing.assert_array_equal(row, given[lanes ^ distance])
     np.testing.assert_array_equal(found[7], given.reshape(4, 32).max(1).repeat(32))
     assert "mov_dpp" in made.source and ("ds_swizzle" in made.source or dtype == "float64")
+
+
+def test_fast_math_is_executed_as_without_it():
+    """The text is the same, and AMD's bare instructions are the compiler's choice."""
+
+    @T.prim_func
+    def page(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(64):
+                B[i] = T.exp2(A[i]) / (A[i] + 200.0)
+
+    given = np.linspace(-140, 100, 64).astype(np.float32)
+    results = [np.zeros(64, np.float32) for _ in range(2)]
+    for fast, result in zip((False, True), results, strict=True):
+        tw.compile(page, target="emu:gfx942", fast_math=fast)(given, result)
+    np.testing.assert_array_equal(*results)
+    wide = given.astype(np.float64)
+    np.testing.assert_allclose(results[1], np.exp2(wide) / (wide + 200), rtol=4e-7, atol=2e-45)
+
+
+@pytest.mark.parametrize("name", ["softmax", "flash_attention"])
+def test_the_library_with_fast_math(name):
+    program, given, expected, weight = CASES[name]()
+    kernel = tw.compile(program, target="emu:gfx942", fast_math=True)
+    compare(kernel(*given), expected, weight, 4.0, HALF)
 
 
 # What goes wrong

@@ -8,8 +8,9 @@ import tileworkbench as tw
 import tileworkbench.language as T
 from tests.capability import require
 from tests.differential.harness import run_native
+from tileworkbench.compiler.device.amd.clang import missing_compiler
 from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
-from tileworkbench.compiler.diagnostics import DeviceAssertError
+from tileworkbench.compiler.diagnostics import DeviceAssertError, RunError
 from tileworkbench.compiler.driver import lower_program, resolve_target
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.simt import Role
@@ -162,13 +163,15 @@ def accumulators(A: T.Tensor((64, 32), "float16"), B: T.Tensor((32, 8), "float16
 
 
 @pytest.mark.parametrize(
-    "target", ["sim:sm_80", "sim:sm_90a", "sim:gfx942", "ptx:sm_80", "ptx:sm_90a"]
+    "target", ["sim:sm_80", "sim:sm_90a", "sim:gfx942", "ptx:sm_80", "ptx:sm_90a", "emu:gfx942"]
 )
 def test_who_holds_an_element_of_a_fragment_prints_it(
     target: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     if target.startswith("ptx"):
         require("nvrtc", missing_nvrtc())
+    if target.startswith("emu"):
+        require("hip", missing_compiler())
     random = np.random.default_rng(0)
     a = random.integers(-3, 4, (64, 32)).astype(np.float16)  # sums are exact in any order
     b = random.integers(-3, 4, (32, 8)).astype(np.float16)
@@ -197,4 +200,36 @@ def test_what_executed_ptx_printed_before_it_failed(capfd: pytest.CaptureFixture
     require("nvrtc", missing_nvrtc())
     with pytest.raises(DeviceAssertError):
         prints_and_fails.with_target("ptx:sm_80").compile()(np.zeros(32, np.int32))
+    assert "msg='block' BlockIdx=(0, 0, 0): dtype=int32 value=0\n" in capfd.readouterr().out
+
+
+@tw.jit
+def prints_much(A: T.Tensor((512,), "int32")):
+    B = T.empty((512,), "int32")
+    with T.Kernel(2, threads=256) as bx:
+        tx = T.get_thread_binding()
+        T.print(A[bx * 256 + tx], "mine")
+        B[bx * 256 + tx] = A[bx * 256 + tx] + 1
+    return B
+
+
+def test_what_emulated_threads_print_is_no_result(capfd: pytest.CaptureFixture[str]) -> None:
+    """More than a buffer of the C library: it leaves on the way of the results, before them."""
+    require("hip", missing_compiler())
+    given = np.arange(512, dtype=np.int32)
+    found = prints_much.with_target("emu:gfx942").compile()(given)
+    np.testing.assert_array_equal(found, given + 1)
+    lines = capfd.readouterr().out.splitlines()
+    assert len(lines) == 512
+    assert lines[300] == (
+        "msg='mine' BlockIdx=(1, 0, 0), ThreadIdx=(44, 0, 0): dtype=int32 value=300"
+    )
+
+
+def test_what_emulated_threads_printed_before_they_failed(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    require("hip", missing_compiler())
+    with pytest.raises(RunError):
+        prints_and_fails.with_target("emu:gfx942").compile()(np.zeros(32, np.int32))
     assert "msg='block' BlockIdx=(0, 0, 0): dtype=int32 value=0\n" in capfd.readouterr().out

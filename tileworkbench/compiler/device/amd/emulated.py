@@ -56,10 +56,12 @@ class _Emulation:
             check=False,
             timeout=_MOST_SECONDS,
         )
+        whole = sum(map(len, arguments)) if done.returncode == 0 else 0
+        at = len(done.stdout) - whole  # what is printed stands in front of the results
+        print(done.stdout[:at].decode(errors="replace"), end="")
         if done.returncode:
             said = done.stderr.decode(errors="replace").strip() or f"status {done.returncode}"
             raise RunError(f"'{name}' failed on emulated threads: {said}")
-        at = 0
         for memory in arguments:
             if not isinstance(memory, bytes):
                 memory[:] = _bytes(done.stdout[at : at + len(memory)])
