@@ -84,7 +84,7 @@ def test_sass_is_nvidias():
         toolchain.disassemble(None, "")
     assert caught.value.render() == (
         "UnsupportedError: SASS are the instructions of NVIDIA's GPUs\n"
-        "hint: kernel.asm has those of AMD's"
+        "hint: kernel.isa has those of AMD's"
     )
 
 
@@ -212,6 +212,14 @@ def test_a_text_that_prints_needs_more_than_clang(needs_clang):
         "UnsupportedError: T.print and T.device_assert need ROCm's device library, which is not "
         "here\nhint: simulate the kernel: target 'sim:gfx942'"
     )
+
+
+@pytest.mark.hip
+@pytest.mark.parametrize("target", ["hip:gfx942", "sim:gfx942", "emu:gfx942"])
+def test_isa_is_the_machines_own_text(needs_clang, target):
+    kernel = tw.compile(matmul(128, 128, 64, "float16"), target=target)
+    assert "v_mfma_f32_32x32x8_f16" in kernel.isa
+    assert kernel.isa == kernel.asm
 
 
 @pytest.mark.hip

@@ -238,6 +238,7 @@ def test_facts() -> None:
     assert "T.gemm" in str(kernel.program) or "T.gemm" in str(matmul.get_tir(32, 48, 40))
     assert kernel.source == kernel.get_kernel_source() and "define" in kernel.source
     assert "\t" in kernel.asm and kernel.asm != kernel.source
+    assert kernel.isa == kernel.asm
 
 
 def test_passes() -> None:

@@ -47,6 +47,18 @@ def test_no_row_stands_twice() -> None:
         assert len(rows) == len(set(rows))
 
 
+GUIDES = {"gfx90a": "MI200", "gfx942": "MI300", "gfx950": "CDNA4"}
+
+
+@pytest.mark.parametrize("arch", GUIDES)
+def test_every_mfma_cites_the_guide_of_its_machine_or_says_what_is_assumed(arch: str) -> None:
+    for row in machine_of(arch).matrices:
+        guide = f"AMD Instinct {GUIDES[arch]} ISA"
+        assert guide in row.source and '"Matrix Arithmetic Instructions"' in row.source
+        assumed = "float64" in row.dtypes
+        assert row.source.startswith("assumed: " if assumed else guide)
+
+
 def mma_rows() -> list[MatrixInstruction]:
     rows = {(r.m, r.k, r.dtypes): r for a in ("sm_75", "sm_89") for r in machine_of(a).matrices}
     return list(rows.values())

@@ -22,6 +22,7 @@ from tileworkbench.viz.model import layout
 from tileworkbench.viz.model.layout import (
     badges,
     elements_of,
+    layout_figure,
     layout_html,
     layout_line,
     layout_model,
@@ -130,11 +131,14 @@ def test_atoms_of_mfma_are_as_wide_as_what_is_done_at_once() -> None:
     page = flash_attention(1, 1, 128, 128, 64, "float16")
     buffers = tw.compile(page, target="sim:gfx942").view().layouts
     atoms = {each.name: each.fitting_atoms for each in buffers if each.fitting_atoms}
+    said = 'AMD Instinct MI300 ISA (CDNA3), "Matrix Arithmetic Instructions"'
     assert atoms == {
-        "S_local": (Atom("mfma.m32n32k16 (2 instructions) C", 32, 32, 64, 16),),
-        "P_local": (Atom("mfma.m32n64k8 (2 instructions) A", 32, 8, 64, 4),),
-        "O_local": (Atom("mfma.m32n64k8 (2 instructions) C", 32, 64, 64, 32),),
+        "S_local": (Atom("mfma.m32n32k16 (2 instructions) C", 32, 32, 64, 16, said),),
+        "P_local": (Atom("mfma.m32n64k8 (2 instructions) A", 32, 8, 64, 4, said),),
+        "O_local": (Atom("mfma.m32n64k8 (2 instructions) C", 32, 64, 64, 32, said),),
     }
+    figure = layout_figure(next(each for each in buffers if each.name == "S_local"))
+    assert "lanes: AMD Instinct MI300 ISA (CDNA3)" in figure
 
 
 def test_steps_say_who_wanted_what() -> None:

@@ -107,8 +107,8 @@ class CompiledKernel(ABC):
     @property
     @abstractmethod
     def texts(self) -> Mapping[str, Callable[[], str]]:
-        """What can be read of the machine code, made on request: "asm", and what else the device
-        has.
+        """What can be read of the machine code, made on request: "asm", "isa" (the machine's own
+        instructions), and what else the device has.
         """
 
     @property

@@ -186,7 +186,8 @@ class KernelFacts(PipelineFacts, ReplayFacts):
         banked = self._compiled.target.kind != "cpu"
         laid_out = [b for b in _allocated(planned[0].program) if b.layout is not None]
         layouts = {buffer.name: buffer.layout for buffer in laid_out if buffer.layout is not None}
-        atoms = find_atoms([snapshot.program for snapshot in planned], layouts)
+        programs = [snapshot.program for snapshot in planned]
+        atoms = find_atoms(programs, layouts, self._compiled.target.arch)
         return tuple(
             BufferLayout(
                 buffer.name,
@@ -281,6 +282,15 @@ class KernelFacts(PipelineFacts, ReplayFacts):
     def asm(self) -> str:
         """The machine's assembly text: PTX for CUDA, the GPU's own instructions for HIP."""
         return self._compiled.texts["asm"]()
+
+    @property
+    def isa(self) -> str:
+        """The instructions of the machine itself: for an AMD GPU and a processor the same text as
+        `asm`, for an NVIDIA GPU `sass`, because PTX is no machine's.
+
+        Raises `UnsupportedError` where the compiler is missing that `asm` or `sass` needs.
+        """
+        return self._compiled.texts["isa"]()
 
     @gpu_property
     def sass(self) -> str:

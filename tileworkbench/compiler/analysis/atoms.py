@@ -26,7 +26,8 @@ _MOST = 3  # atoms that are named of a fragment without a kernel
 class Atom:
     """One instruction's part of a tile: `rows` x `columns` elements, which repeat from (0, 0) on.
 
-    `threads` and `slots` are what holds it in registers, 0 for a tile in shared memory.
+    `threads` and `slots` are what holds it in registers, 0 for a tile in shared memory. `source` is
+    the document that says so, where the row of the instruction names one.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Atom:
     columns: int
     threads: int = 0
     slots: int = 0
+    source: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The atom as plain data."""
@@ -43,6 +45,7 @@ class Atom:
             "columns": self.columns,
             "threads": self.threads,
             "slots": self.slots,
+            "source": self.source,
         }
 
 
@@ -70,14 +73,15 @@ def tiles(fragment: Fragment, atom: Fragment) -> bool:
 
 
 def find_atoms(
-    programs: Sequence[Program], layouts: Mapping[str, Layout | Fragment]
+    programs: Sequence[Program], layouts: Mapping[str, Layout | Fragment], arch: str
 ) -> dict[str, tuple[Atom, ...]]:
     """The atoms of tiles by name, from the instructions of the first program that has any: of a
-    kernel that was lowered to threads. Code holds a fragment's registers under its name.
+    kernel that was lowered to the threads of `arch`. Code holds a fragment's registers under its
+    name.
     """
     by_buffer: dict[str, dict[Atom, None]] = {}
     for program in programs:
-        for name, atom in _atoms_in(program, layouts):
+        for name, atom in _atoms_in(program, layouts, arch):
             by_buffer.setdefault(name, {})[atom] = None
         if by_buffer:
             break
@@ -85,11 +89,11 @@ def find_atoms(
 
 
 def _atoms_in(
-    program: Program, layouts: Mapping[str, Layout | Fragment]
+    program: Program, layouts: Mapping[str, Layout | Fragment], arch: str
 ) -> Iterator[tuple[str, Atom]]:
     for stmt in statements(program.body):
         if isinstance(stmt, Mma):
-            yield from _mma_atoms(stmt, layouts)
+            yield from _mma_atoms(stmt, layouts, arch)
         elif isinstance(stmt, LoadMatrix):
             yield stmt.src.buffer.name, _matrix("ld", stmt, stmt.src.buffer)
         elif isinstance(stmt, StoreMatrix):
@@ -102,8 +106,10 @@ def _matrix(prefix: str, stmt: LoadMatrix | StoreMatrix, buffer: Buffer) -> Atom
     return Atom(name, MATRIX_ROWS, MATRIX_BITS // buffer.dtype.bits)
 
 
-def _mma_atoms(stmt: Mma, layouts: Mapping[str, Layout | Fragment]) -> Iterator[tuple[str, Atom]]:
-    called, fragments = _instruction(stmt)
+def _mma_atoms(
+    stmt: Mma, layouts: Mapping[str, Layout | Fragment], arch: str
+) -> Iterator[tuple[str, Atom]]:
+    called, fragments, source = _instruction(stmt, arch)
     operands = (stmt.a, stmt.b, stmt.c)
     parts = (
         (operand, address.buffer.name, fragment)
@@ -116,30 +122,33 @@ def _mma_atoms(stmt: Mma, layouts: Mapping[str, Layout | Fragment]) -> Iterator[
         either = (fragment, transposed(fragment))
         fitting = next((each for each in either if tiles(held, each)), None)
         if fitting is not None:
-            yield name, _atom(f"{called} {operand}", fitting)
+            yield name, _atom(f"{called} {operand}", fitting, source)
 
 
-def _instruction(stmt: Mma) -> tuple[str, tuple[Fragment, ...]]:
-    """The name of a product's instruction and where A, B and C are: mma.sync has eight columns."""
+def _instruction(stmt: Mma, arch: str) -> tuple[str, tuple[Fragment, ...], str]:
+    """The name of a product's instruction, where A, B and C are, and what says so: mma.sync has
+    eight columns.
+    """
     name = f"m{stmt.m}n{stmt.n}k{stmt.k}"
     if stmt.n == 8:
         bits = stmt.a.buffer.dtype.bits
         a, b = mma_operand(stmt.m, stmt.k, bits), mma_operand(stmt.n, stmt.k, bits)
-        return f"mma.{name}", (a, b, mma_c(stmt.m))
+        return f"mma.{name}", (a, b, mma_c(stmt.m)), ""
     wanted = (stmt.m, stmt.n, stmt.k, *(str(x.buffer.dtype) for x in (stmt.a, stmt.b, stmt.c)))
-    rows = (row for arch in ARCHITECTURES for row in machine_of(arch).matrices)
+    rows = machine_of(arch).matrices if arch in ARCHITECTURES else ()
     fitting = (row for row in rows if (row.m, row.n, row.k, *row.dtypes) == wanted)
     row = next((row for row in fitting if row.scope is Scope.WARP), None)
     if row is None:  # code that a user has edited
-        return name, ()
+        return name, (), ""
     count = row.issues * row.across
     several = f" ({count} instructions)" if count > 1 else ""
-    return f"{row.name}.{name}{several}", (row.a.fragment, row.b.fragment, row.c.fragment)
+    fragments = (row.a.fragment, row.b.fragment, row.c.fragment)
+    return f"{row.name}.{name}{several}", fragments, row.source
 
 
-def _atom(name: str, fragment: Fragment) -> Atom:
+def _atom(name: str, fragment: Fragment, source: str = "") -> Atom:
     rows, columns = fragment.shape
-    return Atom(name, rows, columns, fragment.threads, fragment.slots)
+    return Atom(name, rows, columns, fragment.threads, fragment.slots, source)
 
 
 def fragment_atoms(fragment: Fragment) -> tuple[Atom, ...]:

@@ -75,6 +75,9 @@ class Toolchain(Protocol):
     def disassemble(self, build: Build, text: str) -> str:
         """The machine's instructions under the lines of the text that they come from."""
 
+    def instructions(self, build: Build, text: str) -> str:
+        """The machine's own instructions, in the form that the vendor's tools have for them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -159,6 +162,7 @@ class GpuKernel(CompiledKernel):
     def texts(self) -> Mapping[str, Callable[[], str]]:
         return {
             "asm": lambda: self.compiled().assembly,
+            "isa": lambda: self.toolchain.instructions(self.compiled(), self.module.text),
             "sass": lambda: self.toolchain.disassemble(self.compiled(), self.module.text),
         }
 

@@ -2,7 +2,8 @@
 
 Sources: AMD's ISA reference guides "Instinct MI200" (CDNA2, gfx90a), "Instinct MI300" (CDNA3,
 gfx942) and "Instinct CDNA4" (gfx950), chapters "Matrix Arithmetic Instructions" (shapes, dtypes,
-lanes of operands and results) and "Local Data Share" (bytes and banks); ROCm documentation,
+lanes of operands and results: each row has its `source`) and "Local Data Share" (bytes and banks);
+ROCm documentation,
 "Accelerator and GPU hardware specifications" (waves and registers) and "Understanding AMD GPU LDS
 and bank conflicts" of Composable Kernel (which lanes are served together, gfx942; those of gfx950
 as measured and published by AMD's IREE team). Assumed: gfx90a serves lanes as gfx942 does; results
@@ -46,6 +47,13 @@ _SHARED = {
     "gfx90a": SharedMemory(64 * 1024, reserved=0, granule=512, read_order=_READS),
     "gfx942": SharedMemory(64 * 1024, reserved=0, granule=512, read_order=_READS),
     "gfx950": SharedMemory(160 * 1024, reserved=0, granule=1280, banks=64, read_order=_READS_950),
+}
+# The guide of each, and its chapter that has the shapes, dtypes and lanes of MFMA.
+_CHAPTER = "Matrix Arithmetic Instructions"
+_GUIDES = {
+    "gfx90a": f'AMD Instinct MI200 ISA (CDNA2), "{_CHAPTER}"',
+    "gfx942": f'AMD Instinct MI300 ISA (CDNA3), "{_CHAPTER}"',
+    "gfx950": f'AMD Instinct CDNA4 ISA, "{_CHAPTER}"',
 }
 _DIES = {"gfx90a": 1, "gfx942": 8, "gfx950": 8}  # XCDs
 _WITHOUT = {
@@ -94,18 +102,35 @@ def _mfma(name: str) -> Iterator[MatrixInstruction]:
     for archs, a, b, (edge, depth), c in _ROWS:
         bits = edge * depth // _LANES * DType(a).bits
         for count in {1, _PACKED_BITS // bits} if name in archs else ():
-            row = _row(a, b, c, edge, depth * count, count)
+            source = _source(name, a)
+            row = _row(a, b, c, edge, depth * count, count, source=source)
             known = best.setdefault(((edge, row.k), a, b), (bits * count, row))
             if count < known[1].issues:
                 best[(edge, row.k), a, b] = (bits * count, row)
     for _, row in sorted(best.values(), key=lambda each: -each[0]):
         yield row
         for across in _ACROSS if DType(row.b.dtype).bits in (8, 16) else ():
-            yield _row(*row.dtypes, row.m, row.k, row.issues, across)
+            yield _row(*row.dtypes, row.m, row.k, row.issues, across, source=row.source)
+
+
+def _source(name: str, dtype: str) -> str:
+    """What says that `name` multiplies `dtype` so."""
+    if dtype == "float64":
+        rows = "that every fourth row of the result is in a lane, as published kernels read it"
+        return f"assumed: {rows}; the rest is {_GUIDES[name]}"
+    return _GUIDES[name]
 
 
 def _row(
-    a: str, b: str, c: str, edge: int, depth: int, count: int, across: int = 1
+    a: str,
+    b: str,
+    c: str,
+    edge: int,
+    depth: int,
+    count: int,
+    across: int = 1,
+    *,
+    source: str,
 ) -> MatrixInstruction:
     result = mfma_c_wide if c == "float64" else partial(mfma_c, edge)
     operand = partial(mfma_operand, edge, depth)
@@ -124,6 +149,7 @@ def _row(
         Operand(c, result),
         issues=count,
         across=across,
+        source=source,
     )
 
 

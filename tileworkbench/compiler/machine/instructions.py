@@ -74,7 +74,8 @@ class MatrixInstruction:
     `issues` is how many instructions of the machine that is along K, one after the other: each
     takes the next part of a lane's registers. `across` is how many there are along N: a lane has
     so many neighbours of a row of B, one for each, so that they are read at once from a tile whose
-    last dimension is N.
+    last dimension is N. `source` is the document, and the part of it, that says so, or begins with
+    "assumed" and says what no document does.
     """
 
     name: str
@@ -88,6 +89,7 @@ class MatrixInstruction:
     completes: Completion = Completion.ITSELF
     issues: int = 1
     across: int = 1
+    source: str = ""
 
     @property
     def dtypes(self) -> tuple[str, str, str]:

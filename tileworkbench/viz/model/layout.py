@@ -189,7 +189,9 @@ def layout_figure(buffer: BufferLayout, hardware: bool = False) -> str:
         image = html.image(as_image(drawing), alt, width, height)
         images.append(html.tag("div", f"{_BESIDE};margin-right:12px", image))
     style = f"{_BESIDE};margin:0 18px 8px 0"
-    caption = html.tag("div", f"{html.FAINT};font-size:11px", by)
+    sources = dict.fromkeys(atom.source for atom in buffer.fitting_atoms if atom.source)
+    said = [html.text(f"lanes: {source}") for source in sources]
+    caption = html.tag("div", f"{html.FAINT};font-size:11px", "<br>".join([by, *said]))
     return html.tag(
         "div", style, name, " ", role, " ", chips, html.tag("div", "", *images), caption
     )

@@ -186,7 +186,7 @@ export function render({ model, el }) {
       draw();
     };
     if (tensor.grid.slice.wrapped) found = [];
-    atoms.replaceChildren(...found.map((/** @type {Atom} */ { name, rows, columns: wide }, /** @type {number} */ number) => {
+    atoms.replaceChildren(...found.map((/** @type {Atom} */ { name, rows, columns: wide, source }, /** @type {number} */ number) => {
       const box = tw.el("input", { type: "checkbox", checked: !hidden.has(name), onchange: () => {
         if (box.checked) hidden.delete(name); else hidden.add(name);
         apply();
@@ -195,7 +195,8 @@ export function render({ model, el }) {
       swatch.style.borderColor = styleOf(number).colour;
       swatch.style.borderStyle = styleOf(number).dash.length ? "dashed" : "solid";
       const label = `${name} ${rows}×${wide}`;
-      return tw.el("label", { class: "tw-check", title: "Outline what one instruction takes" },
+      const title = `Outline what one instruction takes${source ? `. Lanes: ${source}` : ""}`;
+      return tw.el("label", { class: "tw-check", title },
         box, swatch, label);
     }));
     apply();

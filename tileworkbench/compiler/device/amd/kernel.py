@@ -43,8 +43,11 @@ class HipToolchain:
 
     def disassemble(self, build: HipBuild, text: str) -> str:
         raise UnsupportedError(
-            "SASS are the instructions of NVIDIA's GPUs", hint="kernel.asm has those of AMD's"
+            "SASS are the instructions of NVIDIA's GPUs", hint="kernel.isa has those of AMD's"
         )
+
+    def instructions(self, build: HipBuild, text: str) -> str:
+        return build.assembly
 
 
 class AmdDevice(Device):

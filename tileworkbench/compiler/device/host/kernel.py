@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tileworkbench.compiler.analysis.cost import count_work
@@ -77,7 +78,8 @@ class CpuKernel(CompiledKernel):
 
     @property
     def texts(self) -> Mapping[str, Callable[[], str]]:
-        return {"asm": lambda: compile_assembly(self.module.text, self.native)}
+        asm = partial(compile_assembly, self.module.text, self.native)
+        return {"asm": asm, "isa": asm}
 
     @property
     def needs(self) -> Needs:

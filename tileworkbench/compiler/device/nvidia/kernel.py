@@ -46,6 +46,9 @@ class CudaToolchain:
 
         return disassemble(build.cubin, text)
 
+    def instructions(self, build: CudaBuild, text: str) -> str:
+        return self.disassemble(build, text)
+
 
 class NvidiaDevice(Device):
     """A CUDA device of this machine; PyTorch's current one, if PyTorch uses any."""
