@@ -211,6 +211,13 @@ def test_shuffles_and_votes_of_the_language_on_waves_of_64(width):
 # The library
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx942"])
+def test_latent_attention_of_a_whole_model_fits_as_its_page_says(arch):
+    page = mla_decode(16, 128, 4096, block_H=16, block_N=32, threads=128)
+    assert tw.compile(page, target=f"sim:{arch}").stats.shared_bytes == 57344
+
+
 def run(name, target):
     program, arguments, expected, scale = CASES[name]()
     compare(tw.compile(program, target=target)(*arguments), expected, scale, 4.0, HALF)

@@ -47,6 +47,9 @@ def mla_decode(
     Q and Output are (batch, heads, dim), Q_pe is (batch, heads, pe_dim), KV is (batch, seqlen_kv,
     kv_head_num, dim), K_pe is (batch, seqlen_kv, kv_head_num, pe_dim), of one float dtype. At most
     `block_H` query heads of one key head make a block; a larger group must be a multiple of it.
+
+    With the defaults a block takes 158,208 bytes of shared memory on an AMD GPU, so gfx90a and
+    gfx942 (64 KB) need ``block_H=16, block_N=32, threads=128`` (57,344 bytes) or smaller tiles.
     """
     kv_group_num = heads // kv_head_num
     block_H = min(block_H, kv_group_num)
