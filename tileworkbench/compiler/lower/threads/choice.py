@@ -7,8 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tileworkbench.compiler.diagnostics import TileValueError
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.simt import Engine, Start
 from tileworkbench.compiler.ir.stmt import Kernel, Stmt
 from tileworkbench.compiler.ir.tile import Gemm
 from tileworkbench.compiler.lower.threads import wgmma
@@ -32,16 +35,32 @@ class Choice:
 
 
 def choose_instructions(program: Program, kernel: Kernel, target: Target) -> Choice:
-    """The choice for `kernel`; nothing is said where the target has no such instructions."""
+    """The choice for `kernel`; nothing is said where the target has no such instructions.
+
+    Raises `TileValueError` for a `T.wgmma_gemm` of threads that are no warpgroups.
+    """
     rows = wgmma.instructions(target)
     if not rows:
         return Choice({}, ())
     products: dict[int, Gemm] = {}
     notes = []
+    by_hand = {
+        id(inner)
+        for stmt in statements(kernel.body)
+        if isinstance(stmt, Start) and stmt.engine is Engine.WGMMA
+        for inner in statements(stmt.body)
+    }
     context = ThreadContext.of(program, kernel, target)
     for stmt, threads in with_contexts(kernel.body, context):
         if isinstance(stmt, Gemm):
             product = product_of(stmt)
+            if id(stmt) in by_hand and (reason := wgmma.objection_to_threads(threads)):
+                whole = threads.lanes * wgmma.WARPS
+                raise TileValueError(
+                    f"T.wgmma_gemm is executed by warpgroups, and {reason}",
+                    program.span(stmt.site),
+                    hint=f"let {whole} threads execute it, or a multiple, from a multiple on",
+                )
             reason = wgmma.objection(stmt, product, threads)
             said = f"mma.sync, because {reason}"
             if not reason:

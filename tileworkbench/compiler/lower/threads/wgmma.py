@@ -57,11 +57,8 @@ def instructions(target: Target) -> list[MatrixInstruction]:
 
 def objection(op: Gemm, product: Product, context: ThreadContext) -> str:
     """Why warpgroups cannot multiply `op`, empty where they can."""
-    threads = context.lanes * WARPS
-    if context.threads % threads:
-        return f"{context.threads} threads are no whole warpgroups of {threads}"
-    if context.start % threads:
-        return f"its threads begin at {context.start}, which is no multiple of {threads}"
+    if others := objection_to_threads(context):
+        return others
     if op.b.buffer.scope != "shared":
         return f"B, '{op.b.buffer.name}', is in registers"
     rows = _rows(product, context.target)
@@ -77,7 +74,8 @@ def objection(op: Gemm, product: Product, context: ThreadContext) -> str:
     try:
         plan = plan_of(op, product, context)
     except TileValueError:
-        groups, tile = context.threads // threads, f"{rows[-1].m} x {rows[-1].n}"
+        groups = context.threads // (context.lanes * WARPS)
+        tile = f"{rows[-1].m} x {rows[-1].n}"
         return f"{groups} warpgroups cannot share {product.m} x {product.n} in tiles of {tile}"
     if op.transpose_a and op.a.buffer.scope != "shared" and product.a.bits != 16:
         return f"A, '{op.a.buffer.name}', is not stored along K"
@@ -86,6 +84,16 @@ def objection(op: Gemm, product: Product, context: ThreadContext) -> str:
         sides.append(("A", op.a, op.transpose_a, plan.instruction.m))
     texts = (_side(*side, plan.instruction.k, context) for side in sides)
     return next((text for text in texts if text), "")
+
+
+def objection_to_threads(context: ThreadContext) -> str:
+    """Why the threads are no warpgroups, empty where they are."""
+    threads = context.lanes * WARPS
+    if context.threads % threads:
+        return f"{context.threads} threads are no whole warpgroups of {threads}"
+    if context.start % threads:
+        return f"its threads begin at {context.start}, which is no multiple of {threads}"
+    return ""
 
 
 def _rows(product: Product, target: Target) -> list[MatrixInstruction]:
