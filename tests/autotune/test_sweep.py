@@ -13,6 +13,7 @@ import tileworkbench as tw
 import tileworkbench.language as T
 from tests.viz.sanitiser import problems
 from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
+from tileworkbench.tuning.sweep import Sweep, SweepPoint
 from tileworkbench.workbench.kernel import Kernel
 
 
@@ -158,3 +159,24 @@ def test_a_frame_needs_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=list))
     assert found.to_frame() == found.to_dict()
+
+
+def test_predictions_are_judged_by_what_was_measured() -> None:
+    points = [
+        SweepPoint({"n": n}, time_us=measured, predicted_us=float(predicted), limit="L2")
+        for n, (predicted, measured) in enumerate([(1, 2.0), (2, 2.5), (3, 4.0), (9, 3.0)])
+    ]
+    swept = Sweep("k", "cpu", {"n": (0, 1, 2, 3)}, tuple(points))
+    error, rank = swept.quality or (0, 0)
+    assert error == pytest.approx(0.375)  # the median of 0.5, 0.2, 0.25 and 2
+    assert rank == pytest.approx(0.8)
+    text = str(swept).splitlines()
+    assert text[0].split() == ["n", "time", "predicted", "most", "time"]
+    assert text[-1] == (
+        "the prediction is 38% off (median); rank correlation with what was measured 0.80"
+    )
+    assert "rank correlation" in swept._repr_html_()
+    assert Sweep("k", "cpu", {"n": (0, 1)}, tuple(points[:2])).quality is None
+    same = [SweepPoint({"n": n}, time_us=float(n + 1), predicted_us=1.0) for n in range(3)]
+    _, none = Sweep("k", "cpu", {"n": (0, 1, 2)}, tuple(same)).quality or (0, 0)
+    assert none != none

@@ -9,6 +9,7 @@ from math import isfinite, nan, prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tileworkbench.api import Jit
 from tileworkbench.bench.points import Machine, Point
@@ -36,6 +37,7 @@ class SweepPoint:
         config: the constants.
         time_us: median time of a call, NaN where nothing was measured.
         predicted_us: what `Kernel.causes` adds up to, NaN where there is no prediction.
+        limit: the cause that has most of it, empty without one.
         shared_bytes: shared memory of a block.
         occupancy: warps held over warps that could be, NaN on a CPU.
         conflicts: wavefronts of shared memory beyond the fewest possible, 0 on a CPU.
@@ -46,6 +48,7 @@ class SweepPoint:
     config: Mapping[str, Any]
     time_us: float = nan
     predicted_us: float = nan
+    limit: str = ""
     shared_bytes: int = 0
     occupancy: float = nan
     conflicts: int = 0
@@ -54,8 +57,9 @@ class SweepPoint:
 
     def to_dict(self) -> dict[str, Any]:
         """One flat row: the constants, then what was found."""
-        names = ("time_us", "predicted_us", "shared_bytes", "occupancy", "conflicts", "error")
-        return {**self.config, **{name: getattr(self, name) for name in names}}
+        names = ("time_us", "predicted_us", "limit", "shared_bytes", "occupancy", "conflicts")
+        facts = {name: getattr(self, name) for name in (*names, "error")}
+        return {**self.config, **facts}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +152,8 @@ class Sweep:
             columns.append(("time", lambda point: _time(point.time_us)))
         if any(isfinite(point.predicted_us) for point in self.points):
             columns.append(("predicted", lambda point: _time(point.predicted_us)))
+        if any(point.limit for point in self.points):
+            columns.append(("most time", lambda point: point.limit))
         if any(point.shared_bytes for point in self.points):
             columns.append(("shared", _shared))
         if any(isfinite(point.occupancy) for point in self.points):
@@ -160,9 +166,33 @@ class Sweep:
 
     def _notes(self) -> list[str]:
         total = self.total or prod(len(values) for values in self.axes.values())
-        if self.interrupted:
-            return [f"interrupted after {len(self.points)} of {total} points"]
-        return []
+        notes = [f"interrupted after {len(self.points)} of {total} points"]
+        notes = notes if self.interrupted else []
+        quality = self.quality
+        if quality is not None:
+            error, rank = quality
+            notes.append(
+                f"the prediction is {error:.0%} off (median); rank correlation with what was "
+                f"measured {rank:.2f}"
+            )
+        return notes
+
+    @property
+    def quality(self) -> tuple[float, float] | None:
+        """How good the predictions were: the median error as a part of the measured time, and
+        Spearman's rank correlation (NaN where all are equal). None for fewer than three points
+        that have both.
+        """
+        both = [(p.predicted_us, p.time_us) for p in self.points]
+        both = [(a, b) for a, b in both if isfinite(a) and isfinite(b)]
+        if len(both) < 3:
+            return None
+        predicted, measured = np.array(both).T
+        error = float(np.median(abs(predicted - measured) / measured))
+        first, second = _ranks(predicted), _ranks(measured)
+        if first.std() == 0 or second.std() == 0:
+            return error, nan
+        return error, float(np.corrcoef(first, second)[0, 1])
 
     def _heat_map(self) -> str:
         """Two constants as rows and columns, the better the lighter; empty for other numbers."""
@@ -187,6 +217,14 @@ class Sweep:
         caption = "measured" if value == "time_us" else "predicted"
         heads = [f"{caption} time", *(f"{across}={column}" for column in columns)]
         return html.table(shown, heads)
+
+
+def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The place of each value in ascending order; equal ones share the mean of theirs."""
+    below = (values[None, :] < values[:, None]).sum(1)
+    equal = (values[None, :] == values[:, None]).sum(1)
+    ranks: NDArray[np.float64] = below + (equal - 1) / 2
+    return ranks
 
 
 def _heat(time_us: float, low: float, high: float) -> str:
@@ -278,11 +316,12 @@ def _point(
     kernel = None
     try:
         kernel = jit.compile(**jit.constants(constants)[0])
-        occupancy = kernel.occupancy
+        occupancy, causes = kernel.occupancy, kernel.causes
         shared = [a for a in kernel.accesses if isinstance(a, AccessCount) and a.scope == "shared"]
         point = SweepPoint(
             config,
-            predicted_us=_predicted(kernel),
+            predicted_us=nan if causes is None else causes.total_us,
+            limit="" if causes is None else next(iter(causes.by_cause()), ""),
             shared_bytes=kernel.stats.shared_bytes,
             occupancy=nan if occupancy is None else occupancy.fraction,
             conflicts=sum(access.wavefronts - access.ideal for access in shared),
@@ -295,8 +334,3 @@ def _point(
         message = error.message if isinstance(error, TileError) else str(error)
         return SweepPoint(config, error=f"{type(error).__name__}: {message}", kernel=kernel)
     return point
-
-
-def _predicted(kernel: Kernel) -> float:
-    causes = kernel.causes
-    return nan if causes is None else causes.total_us
