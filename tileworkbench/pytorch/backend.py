@@ -24,6 +24,7 @@ from tileworkbench.pytorch.growing import (
     in_order,
     text_of,
 )
+from tileworkbench.pytorch.linears import join_linears
 from tileworkbench.pytorch.nodes import (
     Node,
     constant_of,
@@ -54,28 +55,38 @@ class Call:
         self.nodes = (*taken, *others)
         self._taken = [self._formulas(each.shape) for each in what.arguments]
         self._given = [self._formulas(each.ordered) for each in what.results]
+        # A call with fixed sizes computes none of them: a launch on few elements counts each step.
+        self._fixed = None if what.known else (_values(self._taken, {}), _values(self._given, {}))
 
     def __call__(self, *tensors: Any) -> Any:
-        values = dict(zip(self.nodes, tensors, strict=True)) if self._known else {}
+        taken, given = self._fixed or self._shapes(tensors)
+        made = self.kernel(
+            *[
+                form.to_kernel(each, shape)
+                for form, each, shape in zip(self._arguments, tensors, taken, strict=False)
+            ]
+        )
+        if len(given) == 1:
+            return self._results[0].to_torch(made, given[0])
+        return [
+            form.to_torch(each, shape)
+            for form, each, shape in zip(self._results, made, given, strict=True)
+        ]
+
+    def _shapes(self, tensors: Sequence[Any]) -> tuple[list[Extents], list[Extents]]:
+        values = dict(zip(self.nodes, tensors, strict=True))
         known = {
             size: values[node] if at < 0 else values[node].shape[at]
             for size, (node, at) in self._known.items()
         }
-        args = [
-            form.to_kernel(each, [size.value(known) for size in shape])
-            for form, each, shape in zip(self._arguments, tensors, self._taken, strict=False)
-        ]
-        made = self.kernel(*args)
-        results = [
-            form.to_torch(each, [size.value(known) for size in shape])
-            for form, each, shape in zip(
-                self._results, made if len(self._results) > 1 else [made], self._given, strict=True
-            )
-        ]
-        return results if len(results) > 1 else results[0]
+        return _values(self._taken, known), _values(self._given, known)
 
     def _formulas(self, shape: Extents) -> list[Formula]:
         return [formula(size, self._known) for size in shape]
+
+
+def _values(shapes: Sequence[Sequence[Formula]], known: Mapping[int, int]) -> list[Extents]:
+    return [tuple(size.value(known) for size in shape) for shape in shapes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +130,7 @@ def compile_graph(
             report.operations.append(
                 Operation(name_of(node), line, text, kernel, reason, in_backward)
             )
+    join_linears(graph)
     graph.eliminate_dead_code()
     graph.lint()
     compiled = torch.fx.GraphModule(module, graph)
@@ -167,6 +179,7 @@ def _add_kernel(
     several = len(what.results) > 1
     for place, each in enumerate(what.results):
         part = graph.call_function(operator.getitem, (call, place)) if several else call
+        part.meta["val"] = each.node.meta["val"]
         made[each.node] = part
     return what.name
 
@@ -239,5 +252,19 @@ def tile_backend(
     backward = functools.partial(compile_part, in_backward=True)
     # No decompositions: a softmax that stays in torch stays one operation.
     backend = aot_autograd(fw_compiler=compile_part, bw_compiler=backward, decompositions={})
+    before = len(collected.parts)
     compiled: Callable[..., Any] = backend(module, inputs)
+    if len(collected.parts) == before and not _takes_gradients(inputs):
+        # As it was captured it has fewer calls than operations: a linear layer is one.
+        own: Callable[..., Any] = module.forward
+        return own
     return compiled
+
+
+def _takes_gradients(inputs: Sequence[Any]) -> bool:
+    """Whether there will be a graph for gradients, which is compiled later."""
+    import torch
+
+    return torch.is_grad_enabled() and any(
+        isinstance(each, torch.Tensor) and each.requires_grad for each in inputs
+    )

@@ -116,8 +116,8 @@ def plan(group: Group) -> Plan:
     columns = size_of(fine[split:])
     if group.inner and columns > LONGEST_ROW:
         raise NoRuleError(f"rows of {columns} elements")
-    if group.inner and not outer:
-        raise NoRuleError("a reduction of the whole tensor")
+    if group.inner and not outer:  # one row
+        outer, merged = (1,), [(False,) for _ in merged]
     for pattern in merged:
         _check_rows(outer, pattern)
     rows_now, columns_now = map(group.members[0].meta["sizes"].hint, (size_of(outer), columns))

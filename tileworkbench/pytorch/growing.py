@@ -62,6 +62,8 @@ def started(node: Node) -> AnyGroup:
         inner = _reduced(node) if gather is None else gather.columns
         group = Group((node,), _fine(domain_of(node)), inner)
         group = replace(group, domain=_common(group.domain, _rows_and_columns(group)))
+    elif not _fine(shape_of(node)):
+        raise NoRuleError("on few elements, it is as fast in torch")
     else:
         group = Group((node,), _fine(shape_of(node)))
     written(group, plan(group), {})
@@ -183,8 +185,6 @@ def _check_dtypes(node: Node) -> None:
     sizes = node.meta["sizes"]
     if not all(each is None or sizes.is_contiguous(each) for each in made):
         raise NoRuleError("a result that is not contiguous")
-    if sizes.count(made[0]) == 1 and name_of(node) not in aten.ROWS:
-        raise NoRuleError("on few elements, it is as fast in torch")
 
 
 def _check_tensors(node: Node) -> Sequence[Any]:

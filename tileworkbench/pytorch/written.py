@@ -31,12 +31,15 @@ class Tensor:
 
     def to_kernel(self, tensor: Any, shape: Sequence[int]) -> Any:
         """A tensor of torch as the kernel has it, in which it is of this `shape`."""
-        return (tensor.permute(self.order) if self.order else tensor).contiguous().view(shape)
+        ordered = (tensor.permute(self.order) if self.order else tensor).contiguous()
+        return ordered if ordered.shape == shape else ordered.view(shape)
 
     def to_torch(self, tensor: Any, ordered: Sequence[int]) -> Any:
         """A tensor of the kernel as torch has it; its extents in this order are `ordered`."""
-        back = sorted(range(len(self.order)), key=self.order.__getitem__)
-        return tensor.view(ordered).permute(back) if back else tensor.view(ordered)
+        viewed = tensor if tensor.shape == ordered else tensor.view(ordered)
+        if not self.order:
+            return viewed
+        return viewed.permute(sorted(range(len(self.order)), key=self.order.__getitem__))
 
 
 @dataclass(frozen=True, slots=True)
