@@ -223,6 +223,15 @@ def test_isa_is_the_machines_own_text(needs_clang, target):
 
 
 @pytest.mark.hip
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_gfx950_rounds_two_neighbours_at_once(needs_clang, arch):
+    """The others have no such instruction."""
+    text = tw.compile(flash_attention(1, 1, 64, 64, 64, "float16"), target=f"hip:{arch}").isa
+    pairs = 64 * 64 // 128 // 2  # of the scores of a thread
+    assert (text.count("v_cvt_pk_f16_f32") >= pairs) == (arch == "gfx950")
+
+
+@pytest.mark.hip
 def test_fast_math_takes_the_bare_instructions():
     require("hip", clang.missing_compiler())
 

@@ -72,6 +72,9 @@ class Hip(Dialect):
     def platform(self) -> str:
         return self.machine.name
 
+    def pair(self, dtype: DType) -> str | None:
+        return "f16_pair" if str(dtype) == "float16" else None
+
     def check(self, helper: Helper) -> None:
         """Every helper is there on every machine."""
 

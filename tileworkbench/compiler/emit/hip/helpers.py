@@ -47,6 +47,17 @@ HELPERS: dict[str, Helper] = {
         "  return __builtin_bit_cast(f16, (_Float16)x);",
         needs=("f16",),
     ),
+    "set16": _helper(  # a vector, which clang fills by one conversion of two elements
+        "void set16(unsigned* words, int i, unsigned short x)",
+        "  i16r2 both = __builtin_bit_cast(i16r2, words[i / 2]);",
+        "  both[i % 2] = (short)x;",
+        "  words[i / 2] = __builtin_bit_cast(unsigned, both);",
+    ),
+    "f16_pair": _helper(
+        "unsigned f16_pair(float low, float high)",
+        "  f16r2 y = {(_Float16)low, (_Float16)high};",
+        "  return __builtin_bit_cast(unsigned, y);",
+    ),
     "bf16_from_f32": _helper(
         "bf16 bf16_from_f32(float x)",
         "  unsigned bits = as_uint(x);",
