@@ -117,14 +117,17 @@ class TestSuggest:
         text = str(found).splitlines()
         assert text[0].split() == [
             *("block_M", "block_N", "block_K", "threads", "predicted", "most", "time", "shared"),
-            *("registers", "occupancy", "conflicts", "why"),
+            *("registers", "occupancy", "conflicts"),
         ]
-        assert text[-1] == "1 more do not compile"
+        assert text[-1] == "1 more are refused"
         assert repr(found).startswith(
             "<suggestions for matmul sim:sm_90a | 3 ranked, 1 refused | best"
         )
         page = found._repr_html_()
         assert "1 refused" in page and "its tiles take 256 registers" in page
+        assert "the first: " in page
+        many = dataclasses.replace(found, ranked=found.ranked * 4)
+        assert "2 more" in many._repr_html_()
         hostile = dataclasses.replace(found, name="<script>")
         assert "<script>" not in hostile._repr_html_()
 

@@ -80,7 +80,8 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One configuration: milliseconds per call, or NaN and why there are none.
+    """One configuration: milliseconds per call, or NaN and why there are none: an `error`, or none
+    where the time model ranks `top` others before it.
 
     `predicted` are the milliseconds of the time model (NaN: it was not asked, or knows none).
     `is_stored` says that an earlier search measured it.
@@ -176,7 +177,8 @@ class Autotuned:
         interrupted = len(points) < self._planned
         values = {name: tuple(taken) for name, taken in axes.items()}
         name = self.jit.fn.__name__
-        return Sweep(name, target, values, points, interrupted, self._planned)
+        left_out = sum(not (each.error or math.isfinite(each.latency)) for each in self.trials)
+        return Sweep(name, target, values, points, interrupted, self._planned, left_out)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function in its best configuration, found by the first such call.
@@ -270,7 +272,7 @@ class Autotuned:
                 progress.show(len(search.trials), total)
                 search.trials.append(self._trial(search, place, known, args, kwargs))
         except KeyboardInterrupt:
-            if not any(not trial.error for trial in search.trials):
+            if not any(math.isfinite(trial.latency) for trial in search.trials):
                 raise
             raise self._interrupted(search) from None
         finally:
@@ -342,8 +344,7 @@ class Autotuned:
             latency = math.nan if kept.latency is None else kept.latency
             return Trial(config, latency, kept.error, predicted, is_stored=True)
         if top is not None and search.predicted and place >= top:
-            rank = f"the time model ranks {place} configurations before it"
-            return Trial(config, error=f"not measured: {rank}", predicted=predicted)
+            return Trial(config, predicted=predicted)
         trial = self._measure(search, config, args, kwargs)
         if known is not None:
             known.put(place, self.jit.fn.__name__, trial, search.ref_latency, wants_check)
@@ -431,9 +432,9 @@ class Autotuned:
             assert_close(got, want, settings.rtol, settings.atol, settings.max_mismatched_ratio)
 
     def _best(self, search: _Search) -> Trial:
-        measured = [trial for trial in search.trials if not trial.error]
+        measured = [trial for trial in search.trials if math.isfinite(trial.latency)]
         if not measured:
-            count = len(search.trials)
+            count = sum(bool(trial.error) for trial in search.trials)
             raise TileError(
                 f"none of the {count} configurations of '{self.jit.fn.__name__}' could be measured",
                 hint=f"the first one, {dict(search.trials[0].config)}, failed: "

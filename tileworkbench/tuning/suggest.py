@@ -16,7 +16,6 @@ from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.target import parse_target
 from tileworkbench.tuning.sweep import Sweep, SweepPoint, sweep
 from tileworkbench.viz.model import html
-from tileworkbench.viz.model.text import clip
 from tileworkbench.workbench.kernel import Kernel
 from tileworkbench.workbench.plain import frame_of
 
@@ -24,6 +23,7 @@ from tileworkbench.workbench.plain import frame_of
 # of a processor, or tensor cores of a GPU.
 _TILES = re.compile(r"block_?[A-Za-z]\w*|[bB][MN]")
 _DEPTHS = re.compile(r"block_?[kK]\w*|[bB]K")
+_SHOWN = 10  # configurations, before one clicks for more
 _SPACES: dict[str, tuple[tuple[re.Pattern[str], tuple[int, ...]], ...]] = {
     "cpu": ((_DEPTHS, (32, 128)), (_TILES, (32, 64, 128))),
     "gpu": (
@@ -131,14 +131,21 @@ class Suggestions:
 
     def _repr_html_(self) -> str:
         heads, rows = self._table()
-        cells = [[html.text(cell) for cell in row] for row in rows]
-        for row in cells[:1]:
-            row[:-1] = [html.tag("b", html.tone(html.GOOD), cell) for cell in row[:-1]]
+        style = "white-space:nowrap"
+        cells = [[html.tag("span", style, html.text(cell)) for cell in row] for row in rows]
+        if cells:
+            best = f"{html.tone(html.GOOD)};font-weight:bold;{style}"
+            cells[0] = [html.tag("span", best, html.text(cell)) for cell in rows[0]]
         parts = [html.tag("b", html.MONO, html.text(f"{self.name} {self.target}"))]
-        parts += [html.table(cells, heads)]
+        parts.append(html.table(cells[:_SHOWN], heads))
+        if len(cells) > _SHOWN:
+            parts.append(
+                html.details(f"{len(cells) - _SHOWN} more", html.table(cells[_SHOWN:], heads))
+            )
         if self.refused:
             reasons = [
-                [html.text(_said(config)), html.text(error)] for config, error in self.refused
+                [html.tag("span", style, html.text(_said(config))), html.text(error)]
+                for config, error in self.refused
             ]
             parts.append(html.details(f"{len(self.refused)} refused", html.table(reasons)))
         parts += [html.tag("div", html.FAINT, html.text(note)) for note in self._notes()]
@@ -155,13 +162,14 @@ class Suggestions:
             if on_gpu:
                 row += [format_bytes(each.shared_bytes), str(each.registers)]
                 row += [f"{each.occupancy or 0:.0%}", str(each.conflicts)]
-            rows.append([*row, clip(each.why, 100)])
-        return [*names, "predicted", "most time", *more, "why"], rows
+            rows.append(row)
+        return [*names, "predicted", "most time", *more], rows
 
     def _notes(self) -> list[str]:
-        notes = [f"predicted by {self.model}"] if self.model else []
+        notes = [f"the first: {self.ranked[0].why}"] if self.ranked else []
+        notes += [f"predicted by {self.model}"] if self.model else []
         if self.refused:
-            notes.append(f"{len(self.refused)} more do not compile")
+            notes.append(f"{len(self.refused)} more are refused")
         if self.interrupted:
             notes.append("interrupted: the rest was not tried")
         return notes

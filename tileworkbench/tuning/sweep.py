@@ -67,7 +67,8 @@ class Sweep:
     """The points of a sweep, in the order they were tried.
 
     `axes` are the constants and their values; `interrupted` says that Ctrl-C ended it early,
-    `total` how many points were planned (0: every combination). ``tw.roofline(sweep)`` draws them.
+    `total` how many points were planned (0: every combination), `left_out` how many of `points`
+    were not measured, since they are predicted to be slower. ``tw.roofline(sweep)`` draws them.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Sweep:
     points: tuple[SweepPoint, ...]
     interrupted: bool = False
     total: int = 0
+    left_out: int = 0
 
     @property
     def best(self) -> SweepPoint | None:
@@ -168,6 +170,11 @@ class Sweep:
         total = self.total or prod(len(values) for values in self.axes.values())
         notes = [f"interrupted after {len(self.points)} of {total} points"]
         notes = notes if self.interrupted else []
+        if self.left_out:
+            notes.append(
+                f"{self.left_out} of {len(self.points)} were not measured: they are predicted to "
+                "be slower"
+            )
         quality = self.quality
         if quality is not None:
             error, rank = quality

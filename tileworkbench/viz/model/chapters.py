@@ -169,6 +169,11 @@ CHAPTERS = (
         "One kernel on four machines",
         "A processor, two GPUs of NVIDIA, one of AMD: what each makes of the same tiles.",
     ),
+    Chapter(
+        "26_tuning_with_a_model",
+        "Tuning with a model",
+        "Tile sizes ranked by predicted time, for machines that are here and others.",
+    ),
 )
 
 
