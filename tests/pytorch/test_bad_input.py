@@ -1,0 +1,84 @@
+"""What kernels cannot do is right through torch, with the reason in the report."""
+
+import functools
+from typing import Any
+
+import pytest
+import torch
+
+from tileworkbench.pytorch.backend import Settings, tile_backend
+from tileworkbench.pytorch.report import Report
+
+EVERYTHING = Settings(least_work=1, least_elements=1)
+
+
+@pytest.fixture(autouse=True)
+def _fresh_dynamo() -> Any:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+def compiled(fn: Any, report: Report) -> Any:
+    backend = functools.partial(tile_backend, report=report, settings=EVERYTHING)
+    return torch.compile(fn, backend=backend)
+
+
+def test_random_numbers_and_dropout_are_those_of_torch() -> None:
+    def noisy(x: Any) -> Any:
+        return torch.nn.functional.dropout(x.exp() * 2, 0.5, training=True) + torch.rand_like(x)
+
+    report, x = Report(), torch.randn(32, 64)
+    call = compiled(noisy, report)
+    call(x)
+    torch.manual_seed(7)
+    found = call(x)
+    torch.manual_seed(7)
+    torch.testing.assert_close(found, noisy(x), rtol=1e-5, atol=1e-5)
+    assert report.parts and any("rand" in name or "drop" in name for name, _ in report.in_torch)
+
+
+def test_inputs_that_are_written_are_written() -> None:
+    def write(x: Any) -> Any:
+        x.mul_(2).add_(1)
+        return x.tanh().sin()
+
+    report, x = Report(), torch.randn(32, 64)
+    mine, torchs = x.clone(), x.clone()
+    torch.testing.assert_close(compiled(write, report)(mine), write(torchs), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(mine, torchs)
+    assert report.parts
+
+
+def test_a_branch_on_values_takes_the_side_that_torch_takes() -> None:
+    def branch(x: Any) -> Any:
+        y = x.exp() * 2
+        return y.sin() + 1 if y.sum() > 100000 else y.cos() - 1
+
+    call = compiled(branch, Report())
+    for x in (torch.zeros(32, 64), torch.full((32, 64), 6.0)):
+        torch.testing.assert_close(call(x), branch(x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.float64])
+def test_a_dtype_without_kernels_is_torchs(dtype: Any) -> None:
+    report, x = Report(), torch.randn(32, 64).to(dtype)
+    found = compiled(lambda x: (x * 2).exp() + 1, report)(x)
+    torch.testing.assert_close(found, (x * 2).exp() + 1)
+    assert report.parts or {why for _, why in report.in_torch} == {f"{dtype} is not computed here"}
+    assert found.dtype == dtype
+
+
+def test_sparse_and_quantised_tensors_are_torchs() -> None:
+    dense = torch.randn(32, 64)
+
+    def product(a: Any, b: Any) -> Any:
+        return torch.sparse.mm(a, b).exp()
+
+    a = dense.relu().to_sparse()
+    found = compiled(product, Report())(a, dense.t().contiguous())
+    torch.testing.assert_close(found, product(a, dense.t().contiguous()), rtol=1e-4, atol=1e-4)
+    q = torch.quantize_per_tensor(dense, 0.1, 0, torch.qint8)
+    found = compiled(lambda q: q.dequantize() * 2 + 1, Report())(q)
+    torch.testing.assert_close(found, q.dequantize() * 2 + 1)
