@@ -58,8 +58,9 @@ def ship(kernel: CompiledKernel, folder: str | Path) -> Shipment:
     _prepare(place)
     try:
         _write(kernel, manifest, place)
-    except BaseException:
-        shutil.rmtree(place, ignore_errors=True)  # half a kernel is none
+    except BaseException:  # half a kernel is none; the folder was empty
+        for path in place.iterdir():
+            path.unlink()
         raise
     files = sorted(path for path in place.rglob("*") if path.is_file())
     sizes = tuple((str(path.relative_to(place)), path.stat().st_size) for path in files)
