@@ -57,7 +57,7 @@ def multicast(
     masked = [rank for rank in range(size) if mask >> rank & 1]
     reached = [rank for rank in masked if cluster.reaches(rank)]
     alike = cluster.is_alike(target.mins, reached)
-    if alike and reached == masked and cluster.is_alike(source.mins, masked):
+    if barrier is None and alike and reached == masked and cluster.is_alike(source.mins, masked):
         emit_operands(source, target)  # what each would get is what it can read itself
         return
     if len(reached) > 1 and not cluster.knows(target.mins):

@@ -296,10 +296,14 @@ class TensorMap(Stmt):
 class TensorLoad(Stmt):
     """cp.async.bulk.tensor: the box at `src`, an element of a tensor map, goes to shared memory
     from `dst` on; what is outside the tensor is zero. One thread does it, in a `Start`.
+
+    With `blocks`, a bit for each rank in the cluster, it goes to the same place in all these
+    blocks, and each of them is told of its bytes at its own memory barrier of that name.
     """
 
     dst: Address
     src: Address
+    blocks: int = 0
     site: int = field(default=0, compare=False)
     effects: ClassVar[Effects] = Effects((Place("src"),), (Place("dst"),), starts="tma")
 

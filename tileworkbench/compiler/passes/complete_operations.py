@@ -8,8 +8,9 @@ that is missing. Arrivals that wait for operations become plain ones.
 What a GPU has an engine for stays, outside of pipelined loops, which start and count what they do
 themselves: copies that threads start (cp.async), with their groups, where it is plain that each is
 waited for and read behind that; loads of the copy engine (TMA) in front of an arrival, at the same
-memory barrier, of the thread that starts them; its additions to tensors; products of warpgroups in
-front of a wait. So do, where launches overlap, waits for the launch before.
+memory barrier, of the thread that starts them, and those to several blocks; its additions to
+tensors; products of warpgroups in front of a wait. So do, where launches overlap, waits for the
+launch before.
 
 Before::
 
@@ -27,6 +28,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tileworkbench.compiler.analysis.multicasts import multicasts
 from tileworkbench.compiler.analysis.pending import Pending
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.effects import accesses
@@ -83,7 +85,8 @@ class CompleteOperations:
             sums = started_sums(stmt) if has_loads else []
             if sums:
                 engines.add(Engine.TMA_STORE)
-            kept = [*(loads or ()), *(products or ()), *moves, *waits, *sums]
+            sent = [each for one in multicasts(stmt.body) for each in one.parts] * has_loads
+            kept = [*(loads or ()), *(products or ()), *moves, *waits, *sums, *sent]
             starts = frozenset(map(id, kept))
             return _completed(stmt, frozenset(engines), starts)
 

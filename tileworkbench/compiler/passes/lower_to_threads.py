@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
+from tileworkbench.compiler.analysis.multicasts import Multicast, parted
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.diagnostics import CompileError, ResourceError
 from tileworkbench.compiler.fast_dataclass import dataclass
@@ -112,7 +113,7 @@ def _lower(stmt: Stmt, context: ThreadContext) -> Stmt:
             return _lower(body, within) if load is None else load
         case CommitGroup(Engine.TMA_STORE) | WaitGroup(engine=Engine.TMA_STORE):
             return Seq(())  # who starts it commits and waits
-        case BarrierSignal(barrier) if barrier.buffer in context.peers:
+        case BarrierSignal():
             return signals.lower(stmt, context)
         case Pipelined():
             return _lower_pipeline(stmt, replace(context, asynchronous=True, repeated=True))
@@ -125,7 +126,7 @@ def _lower(stmt: Stmt, context: ThreadContext) -> Stmt:
     if isinstance(stmt, OPERATORS):
         return _lower_operator(stmt, context)
     if isinstance(stmt, Seq):
-        return seq([_lower_run(run, context) for run in engine_copies.runs(stmt, context)])
+        return seq(list(_lower_sequence(stmt, context)))
     if isinstance(stmt, For | While):
         context = replace(context, repeated=True)
     if isinstance(stmt, For) and stmt.kind is LoopKind.VECTORIZED:
@@ -138,6 +139,20 @@ def _lower(stmt: Stmt, context: ThreadContext) -> Stmt:
         )
     )
     return scalars.guard(made, context)
+
+
+def _lower_sequence(stmts: Seq, context: ThreadContext) -> Iterator[Stmt]:
+    """The code of statements that follow one another."""
+    for part in parted(stmts.stmts) if context.peers else [stmts.stmts]:
+        if isinstance(part, Multicast):
+            yield engine_copies.multicast(part, context)
+            continue
+        for run in engine_copies.runs(part, context):
+            if isinstance(run[0], BarrierSignal):
+                at = next(at for at, stmt in enumerate(stmts.stmts) if stmt is run[0])
+                yield signals.lower(run[0], context, stmts.stmts[at + 1 :])
+            else:
+                yield _lower_run(run, context)
 
 
 def _lower_run(run: list[Stmt], context: ThreadContext) -> Stmt:
@@ -163,7 +178,7 @@ def _scheduled_runs(
     the copy engine that follow one another in both ways are one run.
     """
     schedule = iter(zip(loop.order, loop.stage, strict=True))
-    for run in engine_copies.runs(Seq(items(loop.body)), context):
+    for run in engine_copies.runs(items(loop.body), context):
         places = [None if declares(stmt) else next(schedule) for stmt in run]
         first = places[0]
         together = first is not None and places == [

@@ -115,7 +115,11 @@ def timeline(kernel: Kernel, program: Program, scopes: tuple[str, ...] = SHARED_
             case Alias(buffer, source):
                 owner[buffer] = owner.get(source, source)
                 return
-            case TensorLoad(Address(tile)) | TensorStore(_, Address(tile)):
+            case TensorLoad(Address(tile), blocks=blocks):
+                align(tile)
+                if blocks:  # copies of other blocks come here when they like
+                    lifetimes[owner.get(tile, tile)].fixed = True
+            case TensorStore(_, Address(tile)):
                 align(tile)
             case Wgmma(Address(left), Address(right)):
                 align(left)

@@ -18,8 +18,10 @@ _MAP = "const TensorMap* map"
 _DIMS = range(1, 6)
 
 
-def _copy(dims: int, loads: bool, reduce: str = "") -> Helper:
-    """One box, whose first element has `dims` coordinates, innermost first."""
+def _copy(dims: int, loads: bool, reduce: str = "", multicast: bool = False) -> Helper:
+    """One box, whose first element has `dims` coordinates, innermost first; with `multicast` for
+    all blocks of the cluster whose bits are set.
+    """
     names = [f"x{at}" for at in range(dims)]
     at = ", ".join(f"%{2 + place}" for place in range(dims))
     box, given = f"[%1, {{{at}}}]", ", ".join(f'"r"({name})' for name in names)
@@ -28,10 +30,14 @@ def _copy(dims: int, loads: bool, reduce: str = "") -> Helper:
     if loads:
         text = (
             f"cp.async.bulk.tensor.{dims}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-            f" [%0], {box}, [%{2 + dims}];"
+            f"{'.multicast::cluster' * multicast} [%0], {box}, [%{2 + dims}]"
+            f"{f', %{3 + dims}' * multicast};"
         )
-        body = asm(text, "", f'{inputs}, "r"(barrier)', "memory")
-        signature = f"void tensor_load_{dims}(unsigned tile, {_MAP}, {ints}, unsigned barrier)"
+        blocks = ', "h"(blocks)' * multicast
+        body = asm(text, "", f'{inputs}, "r"(barrier){blocks}', "memory")
+        name = f"tensor_{'multicast' if multicast else 'load'}_{dims}"
+        last = "unsigned barrier" + ", unsigned short blocks" * multicast
+        signature = f"void {name}(unsigned tile, {_MAP}, {ints}, {last})"
     else:
         name = f"cp.reduce.async.bulk.tensor.{dims}d" if reduce else f"cp.async.bulk.tensor.{dims}d"
         how = f".{reduce}.tile" if reduce else ".tile"
@@ -68,6 +74,7 @@ TENSORS: dict[str, Helper] = {
         BOX,
     ),
     **{f"tensor_load_{dims}": _copy(dims, True) for dims in _DIMS},
+    **{f"tensor_multicast_{dims}": _copy(dims, True, multicast=True) for dims in _DIMS},
     **{f"tensor_store_{dims}": _copy(dims, False) for dims in _DIMS},
     **{f"tensor_add_{dims}": _copy(dims, False, "add") for dims in _DIMS},
 }
@@ -104,7 +111,9 @@ def copies_of_boxes(stmt: simt.Start, writer: KernelWriter) -> list[str]:
     for copy in items(stmt.body):
         if isinstance(copy, TensorLoad) and stmt.barrier is not None:
             barrier = shared_address(writer, stmt.barrier)
-            lines.append(_call("load", copy.dst, copy.src, [barrier], writer))
+            blocks = [f"{copy.blocks:#x}"] if copy.blocks else []
+            kind, rest = "multicast" if blocks else "load", [barrier, *blocks]
+            lines.append(_call(kind, copy.dst, copy.src, rest, writer))
         elif isinstance(copy, TensorStore):
             lines.append(_call(copy.reduce or "store", copy.src, copy.dst, [], writer))
         else:

@@ -7,6 +7,7 @@ from dataclasses import field, replace
 from math import prod
 from typing import TYPE_CHECKING
 
+from tileworkbench.compiler.analysis.multicasts import reached_by_threads
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.diagnostics import Span
@@ -85,9 +86,9 @@ class ThreadContext:
     uses: Uses = field(default_factory=Uses)
     """Who accesses the tensors and shared tiles of the kernel."""
     peers: Mapping[Buffer, Buffer] = field(default_factory=dict)
-    """What other blocks of the cluster have, which only plain accesses reach, with the memory of
-    this block that it is like.
-    """
+    """What other blocks of the cluster have, with the memory of this block that it is like."""
+    reached: frozenset[Buffer] = frozenset()
+    """What threads of other blocks access of this block."""
     reducers: Mapping[Buffer, AtomicKind] = field(default_factory=dict)
     """The fragments that collect contributions, of which every thread has a copy of its own."""
 
@@ -107,6 +108,7 @@ class ThreadContext:
             KernelPrologue(numbers=_own_barriers(kernel.body)),
             block_threads=prod(kernel.threads),
             peers={s.buffer: s.source for s in statements(kernel.body) if isinstance(s, Peer)},
+            reached=reached_by_threads(kernel.body),
             uses=Uses.of(program, kernel),
             reducers=_reducers(kernel.body),
         )

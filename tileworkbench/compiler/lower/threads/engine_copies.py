@@ -11,7 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tileworkbench.compiler.analysis.linear import Linear, combine
+from tileworkbench.compiler.analysis.multicasts import Multicast, parted
 from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.build import add, binary, int_const
 from tileworkbench.compiler.ir.expr import TENSOR_MAP, Address, Buffer, Expr, Load, Region
 from tileworkbench.compiler.ir.rewrite import statements, substitute, variables
@@ -23,6 +25,7 @@ from tileworkbench.compiler.ir.simt import (
     CommitGroup,
     Engine,
     Fence,
+    Peer,
     Role,
     Start,
     TensorLoad,
@@ -56,12 +59,12 @@ def planned(stmt: Stmt, context: ThreadContext) -> TensorCopy | None:
         return None
 
 
-def runs(stmts: Seq, context: ThreadContext) -> Iterator[list[Stmt]]:
+def runs(stmts: Sequence[Stmt], context: ThreadContext) -> Iterator[list[Stmt]]:
     """The statements of a sequence, where loads of different tiles that follow one another are one
     run.
     """
     run: list[Stmt] = []
-    for stmt in stmts.stmts:
+    for stmt in stmts:
         loads = isinstance(stmt, Copy) and stmt.dst.buffer.scope == "shared"
         joins = loads and planned(stmt, context) is not None
         tiles = [each.dst.buffer for each in run if isinstance(each, Copy)]
@@ -101,6 +104,14 @@ def notes(stmt: Stmt, context: ThreadContext) -> Iterator[str]:
             context = replace(context, asynchronous=True)
         case Copy() if between(stmt):
             yield _note(stmt, context)
+        case Seq(stmts) if context.peers:
+            for part in parted(stmts):
+                if isinstance(part, Multicast):
+                    yield _note_of_multicast(part, context)
+                else:
+                    for each in part:
+                        yield from notes(each, context)
+            return
     for child in stmt.children():
         if isinstance(child, Stmt):
             yield from notes(child, context)
@@ -116,6 +127,15 @@ def _note(op: Copy, context: ThreadContext) -> str:
     except Unsuitable as reason:
         how = f"{others}, because {reason}"
     return f"{tensor.name}: {how} (copy{f', line {span.line}' if span else ''})"
+
+
+def _note_of_multicast(sent: Multicast, context: ThreadContext) -> str:
+    op, span = sent.copy, context.span(sent.copy.site)
+    try:
+        how = f"{plan(op, context)}, multicast to {sent.blocks.bit_count()} blocks"
+    except Unsuitable as reason:
+        how = f"none, because {reason}"
+    return f"{op.src.buffer.name}: {how} (copy{f', line {span.line}' if span else ''})"
 
 
 def in_pipeline(stmts: Sequence[Stmt], context: ThreadContext) -> Stmt:
@@ -142,6 +162,26 @@ def started(stmt: Start, context: ThreadContext) -> Stmt | None:
     bytes_ = BarrierExpect(stmt.barrier, int_const(how.bytes_), site=stmt.site)
     load = Start(_boxes(op, how, context), Engine.TMA, stmt.barrier, site=op.site)
     begin = If(elected(context), seq([bytes_, load]), site=op.site)
+    return seq([*_fence([(op, how)], context), begin])
+
+
+def multicast(sent: Multicast, context: ThreadContext) -> Stmt:
+    """A load to several blocks, whose barriers expect its bytes already.
+
+    Raises `UnsupportedError` where the engine cannot do it: nothing else tells barriers of bytes.
+    """
+    op = sent.copy
+    try:
+        how = plan(op, context)
+    except Unsuitable as reason:
+        raise UnsupportedError(
+            "only the copy engine tells memory barriers of other blocks what has come, and it "
+            f"cannot make this copy: {reason}",
+            context.span(op.site),
+            hint="share tiles with T.copy_cluster(..., dst_block=rank, remote_barrier=...)",
+        ) from None
+    load = Start(_boxes(op, how, context, blocks=sent.blocks), Engine.TMA, sent.barrier)
+    begin = If(elected(context), replace(load, site=op.site), site=op.site)
     return seq([*_fence([(op, how)], context), begin])
 
 
@@ -226,9 +266,10 @@ def _store(op: Copy, how: TensorCopy, context: ThreadContext, reduce: str = "") 
 
 def _is_written_by_threads(tile: Buffer, context: ThreadContext) -> bool:
     """Whether threads write a tile, too, which the engine must not overtake."""
-    return not all(
-        planned(stmt, context) is not None for stmt in context.uses.writers.get(tile, ())
-    )
+    writers = context.uses.writers.get(tile, ())
+    if tile not in context.reached:  # what has a name in other blocks is for multicasts only
+        writers = tuple(stmt for stmt in writers if not isinstance(stmt, Peer))
+    return not all(planned(stmt, context) is not None for stmt in writers)
 
 
 def elected(context: ThreadContext) -> Expr:
@@ -255,14 +296,16 @@ def _parity(context: ThreadContext, site: int) -> tuple[Expr, list[Stmt]]:
     return value, [Store(phase, (), binary("xor", value, _ONE), site=site)]
 
 
-def _boxes(op: Copy, how: TensorCopy, context: ThreadContext, reduce: str = "") -> Stmt:
+def _boxes(
+    op: Copy, how: TensorCopy, context: ThreadContext, reduce: str = "", blocks: int = 0
+) -> Stmt:
     tensor_map = _map(how, context)
     stmts: list[Stmt] = []
     for origin, place in how.places:
         there = Address(tensor_map, origin)
         loads = op.src.buffer is how.tensor
         stmts.append(
-            TensorLoad(place, there, site=op.site)
+            TensorLoad(place, there, blocks, site=op.site)
             if loads
             else TensorStore(there, place, reduce, site=op.site)
         )

@@ -88,8 +88,8 @@ def plan(op: Copy, context: ThreadContext, adds: bool = False) -> TensorCopy:
     engine = context.target.machine.engine(LOAD if loads else STORE)
     if engine is None:
         raise Unsuitable(f"{context.target.arch} has no engine for it")
-    if tile.buffer in (*context.peers, *context.peers.values()):
-        raise Unsuitable(f"'{tile.buffer.name}' is memory that blocks of the cluster share")
+    if tile.buffer in context.peers or tile.buffer in context.reached:
+        raise Unsuitable(f"threads of several blocks access '{tile.buffer.name}'")
     _check_tensor(op, tensor.buffer, engine, context)
     (_check_sum if adds else _check_alone)(tensor.buffer, loads, context)
     try:

@@ -327,9 +327,12 @@ class Asynchronous:
             )
         shadow = self.state.shadow
         if shadow is not None:
-            known = shadow.release(lanes) if len(lanes) else shadow.release_copies(block)
-            if wide or not len(lanes) or self.state.geometry.block_index[lanes[0]] == block:
-                barrier.learn(known)
+            own = self.state.geometry.block_index[lanes] == block
+            heard = lanes if wide else lanes[own]
+            if not len(lanes):
+                barrier.learn(shadow.release_copies(block))
+            elif len(heard):
+                barrier.learn(shadow.release(heard))
         self.settle(barrier)
 
     def complete(self, block: int, address: int, bytes_: int) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from tileworkbench.compiler.diagnostics import RunError
 from tileworkbench.compiler.sim.ptx.access import locate_bytes, split_generic
+from tileworkbench.compiler.sim.ptx.clusters import rank_address, resolve
 from tileworkbench.compiler.sim.ptx.errors import locate, unsupported
 from tileworkbench.compiler.sim.ptx.floats import decode_bits, encode_bits
 from tileworkbench.compiler.sim.ptx.loads import over_lanes
@@ -38,11 +39,13 @@ def decode_bulk(i: Instruction, d: Decoder) -> Step:
         return lambda state: state.asynchronous.wait_stores(allowed)
     if i.has("prefetch"):
         return lambda state: None
-    if i.opcode != "cp" or i.has("im2col", "tile::gather4", "multicast::cluster"):
+    if i.opcode != "cp" or i.has("im2col", "tile::gather4"):
         raise unsupported(i)
     if i.has("reduce") and not (i.has("tensor") and i.has("add")):
         raise unsupported(i)
     to_shared = _first_space(i) == "shared"
+    if i.has("multicast::cluster") and not (i.has("tensor") and to_shared):
+        raise unsupported(i)
     if i.has("tensor"):
         return _tensor_load(i, d) if to_shared else _tensor_store(i, d)
     return _plain_load(i, d) if to_shared else _plain_store(i, d)
@@ -81,10 +84,12 @@ def _shared(value: int) -> int:
 def _tensor_load(i: Instruction, d: Decoder) -> Step:
     target, source = d.read_address(i.operands[0]), d.read_address(i.operands[1])
     coordinates, barrier = _coordinates(i, d, i.operands[1]), d.read_address(i.operands[2])
+    mask = d.read(i.operands[3], "u16") if i.has("multicast::cluster") else None
 
     def step(state: State) -> None:
         targets, sources, barriers = target(state), source(state), barrier(state)
         starts = [over_lanes(state, each(state)) for each in coordinates]
+        masks = None if mask is None else over_lanes(state, mask(state))
         for lane in state.index:
             map_, base = _find_map(state, int(sources[lane]))
             start = np.array([int(each[lane]) for each in starts])
@@ -99,9 +104,24 @@ def _tensor_load(i: Instruction, d: Decoder) -> Step:
             places = swizzle(linear, map_.swizzle)
 
             read = partial(_read_rows, state, base + offsets, inside, width)
-            _start_load(state, int(lane), places, width, read, _shared(int(barriers[lane])))
+            told = _shared(int(barriers[lane]))
+            for block in _blocks(state, int(lane), None if masks is None else int(masks[lane])):
+                _start_load(state, int(lane), places, width, read, told, block)
 
     return step
+
+
+def _blocks(state: State, lane: int, mask: int | None) -> list[int]:
+    """The blocks of the batch that a load goes to: the lane's own, or those of a mask of ranks.
+    Each of them gets it at the same offsets, and is told at the barrier of the same offset.
+    """
+    if mask is None:
+        return [int(state.geometry.block_index[lane])]
+    if not mask:
+        raise RunError(f"a load to no block of the cluster: {locate(state.instruction)}")
+    ranks = np.array([rank for rank in range(mask.bit_length()) if mask >> rank & 1])
+    owners, _ = resolve(state, np.full(len(ranks), lane), rank_address(ranks))
+    return [int(owner) for owner in owners]
 
 
 def _plain_load(i: Instruction, d: Decoder) -> Step:
@@ -119,7 +139,10 @@ def _plain_load(i: Instruction, d: Decoder) -> Step:
             steps = np.arange(0, count, 16, dtype=np.int64)
             places, there = to + steps, np.ones(len(steps), dtype=bool)
             read = partial(_read_rows, state, from_ + steps, there, 16)
-            _start_load(state, int(lane), places, 16, read, _shared(int(barriers[lane])))
+            told = _shared(int(barriers[lane]))
+            _start_load(
+                state, int(lane), places, 16, read, told, _blocks(state, int(lane), None)[0]
+            )
 
     return step
 
@@ -133,23 +156,31 @@ def _read_rows(state: State, places: Array, inside: Array, width: int) -> Array:
 
 
 def _start_load(
-    state: State, lane: int, places: Array, width: int, read: Callable[[], Array], barrier: int
+    state: State,
+    lane: int,
+    places: Array,
+    width: int,
+    read: Callable[[], Array],
+    barrier: int,
+    block: int,
 ) -> None:
-    """Bring elements of `width` bytes to `places` and tell a barrier of the bytes."""
+    """Bring elements of `width` bytes to `places` of a block's memory and tell its barrier of the
+    bytes.
+    """
     asynchronous, pc = state.asynchronous, state.pc
-    block = int(state.geometry.block_index[lane])
     asynchronous.require_known(block, barrier)
     chunks = np.unique(places & ~np.int64(15))
-    lanes = np.full(len(chunks), lane)
+    lanes, owners = np.full(len(chunks), lane), np.full(len(chunks), block)
+    there = np.full(len(chunks), block * state.geometry.block_lanes)  # who sees what has landed
     if state.shadow is not None and asynchronous.lazy:
-        state.shadow.start_copy(lanes, chunks, 16)
+        state.shadow.start_copy(lanes, chunks, 16, owners)
 
     def land() -> None:
         rows = read()
         base = block * state.memory.shared_stride
         state.memory.shared[(base + places)[:, None] + np.arange(width)] = rows
         if state.shadow is not None:
-            state.shadow.finish_bulk_copy(lanes, chunks, 16, pc)
+            state.shadow.finish_bulk_copy(there, chunks, 16, pc)
         asynchronous.complete(block, barrier, rows.size)
 
     asynchronous.queue(block, barrier, land)

@@ -66,10 +66,15 @@ def _check_ranks(state: State, lanes: Array, ranks: Array) -> None:
         )
 
 
+def rank_address(ranks: Array) -> Array:
+    """Where the shared memory of the blocks of these ranks begins."""
+    return np.asarray((ranks.astype(np.int64) + 1) << _BITS)
+
+
 def map_address(state: State, addresses: Array, ranks: Array) -> Array:
     """``mapa``: the address of the same variable in the block of that rank, less the window."""
     _check_ranks(state, state.index, ranks[state.index])
-    return np.asarray((addresses & _OFFSET) + ((ranks.astype(np.int64) + 1) << _BITS))
+    return np.asarray((addresses & _OFFSET) + rank_address(ranks))
 
 
 @dataclass(slots=True)

@@ -281,9 +281,11 @@ class Shadow:
 
     # -- asynchronous copies
 
-    def start_copy(self, lanes: Array, offsets: Array, size: int) -> None:
-        """A copy into these bytes may land from now on."""
-        granules, lanes = self._cover(lanes, offsets, size)
+    def start_copy(
+        self, lanes: Array, offsets: Array, size: int, owners: Array | None = None
+    ) -> None:
+        """A copy into these bytes, with `owners` as in `read`, may land from now on."""
+        granules, lanes = self._cover(lanes, offsets, size, owners)
         self._check_pending(granules, lanes, "copies into")
         self._check_writer(granules, lanes, "copies into", False)
         self._check_readers(granules, lanes, False)

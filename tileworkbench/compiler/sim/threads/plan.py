@@ -15,6 +15,7 @@ from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Ramp
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import statements, walk
 from tileworkbench.compiler.layout.layout import Layout
+from tileworkbench.compiler.sim.threads.multicasts import is_multicast
 
 _ALIGNMENT = 1024  # bytes, after which every swizzle of the copy engine repeats
 
@@ -46,7 +47,9 @@ class KernelPlan:
 def plan_kernel(program: Program, kernel: st.Kernel) -> KernelPlan:
     """The plan of one launch of `program`."""
     stmts = list(statements(kernel.body))
-    cluster_wide = any(isinstance(stmt, (*simt.CLUSTER_WIDE, simt.Peer)) for stmt in stmts)
+    cluster_wide = is_multicast(kernel) or any(
+        isinstance(stmt, (*simt.CLUSTER_WIDE, simt.Peer)) for stmt in stmts
+    )
     partial = cluster_wide or any(
         isinstance(stmt, (simt.WarpBarrier, simt.Role, simt.BarrierArrive, simt.BarrierWait))
         or (isinstance(stmt, simt.Barrier) and stmt.count not in (0, prod(kernel.threads)))

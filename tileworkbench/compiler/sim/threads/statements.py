@@ -44,6 +44,7 @@ from tileworkbench.compiler.sim.threads.arena import ArenaStorage
 from tileworkbench.compiler.sim.threads.collective import different_values, translate_collective
 from tileworkbench.compiler.sim.threads.exchange import translate_exchange
 from tileworkbench.compiler.sim.threads.launch import Launch
+from tileworkbench.compiler.sim.threads.multicasts import is_multicast, unfolded
 from tileworkbench.compiler.sim.threads.peers import noting_when, translate_peer
 from tileworkbench.compiler.sim.threads.plan import KernelPlan, plan_kernel
 from tileworkbench.compiler.sim.threads.register_file import translate_set_registers
@@ -171,6 +172,8 @@ class ThreadTranslator(StatementTranslator):
                 made = boxes.translate(stmt, self.expr)
             case simt.AsyncCopy():
                 made = copies.translate_copy(stmt, self.expr)
+            case simt.Start() if is_multicast(stmt):
+                made = self(unfolded(stmt))
             case simt.Start(body, barrier=barrier) if barrier is not None:
                 attach = mbarriers.translate_attach(barrier, self.expr)
                 made = translate_start(stmt, self(body), attach)
