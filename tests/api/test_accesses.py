@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
@@ -13,7 +15,7 @@ from tileworkbench.compiler.ir.program import Param, Program, Stage
 from tileworkbench.compiler.ir.stmt import Store, seq
 from tileworkbench.compiler.ir.tile import Pack
 from tileworkbench.compiler.ir.types import DType
-from tileworkbench.kernels import flash_attention
+from tileworkbench.kernels import flash_attention, matmul
 from tileworkbench.workbench.accesses import GlobalAccess, global_accesses
 
 
@@ -112,3 +114,19 @@ def test_the_card_shows_what_tensors_and_tiles_cost() -> None:
         "Output: store 2.00x",
         "L: store 1.00x",
     )
+
+
+def test_the_card_says_who_copies_what_and_why() -> None:
+    """Rows of 1000 bytes are none for the copy engine, so the threads of the loop stay together."""
+    lines = tw.compile(matmul(512, 512, 500, "float16"), target="sim:sm_90a").view().accesses
+    assert re.match(
+        r"A: cp\.async, because rows of 1000 bytes are not multiples of 16 \(copy, line \d+\)$",
+        lines[0],
+    )
+    assert re.match(r"B: TMA, 128-byte swizzle \(copy, line \d+\)$", lines[1])
+    assert lines[2].startswith(
+        "loop 'k': its threads start the copies, too, because threads do some of its copies"
+    )
+    lines = tw.compile(matmul(512, 512, 512, "float16"), target="sim:sm_90a").view().accesses
+    assert lines[0].startswith("A: TMA, 64-byte swizzle")
+    assert lines[2].startswith("loop 'k': threads 0 to 127 multiply; threads 128 to 255 start")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tileworkbench.bench.points import Trail
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from tileworkbench.workbench.validation import Validation
 
 
+# Passes that note who does the copies and who starts them, and nothing else.
+_SAY_WHO_COPIES = ("lower_to_threads", "specialize_warps")
+
+
 def make_view(kernel: Kernel, roofline: bool) -> KernelView:
     """The data of all views; `roofline` measures the machine if that was not done yet."""
     stats, record = kernel.stats, kernel.record
@@ -35,7 +40,7 @@ def make_view(kernel: Kernel, roofline: bool) -> KernelView:
         layouts=kernel._buffer_layouts,
         portable_layouts=kernel.target != "cpu",  # where the host chooses the vectors' width
         portable_code=_portable_code(kernel),
-        accesses=_access_lines(kernel),
+        accesses=(*_copy_lines(kernel), *_access_lines(kernel)),
         requests=lambda: kernel.requests,
         unlisted=lambda: tuple((each.scope, each.text) for each in kernel.unlisted),
         resources=tuple(_resource_line(entry) for entry in stats.resources),
@@ -241,6 +246,18 @@ def _variant_lines(kernel: Kernel) -> tuple[str, ...]:
         f"{line}: taken by the last call" if number == id(compiled.taken) else line
         for number, line in lines.items()
     )
+
+
+def _copy_lines(kernel: Kernel) -> tuple[str, ...]:
+    """Who does each copy where there is a copy engine, and why: "B: cp.async, because rows of 1000
+    bytes are not multiples of 16 (copy, line 8)"; and which threads start those of a loop.
+    """
+    lines: list[str] = []
+    for before, after in pairwise(kernel.record.snapshots):
+        if after.name in _SAY_WHO_COPIES:
+            known = set(before.program.notes)
+            lines += (note for note in after.program.notes if note not in known)
+    return tuple(lines)
 
 
 def _access_lines(kernel: Kernel) -> tuple[str, ...]:

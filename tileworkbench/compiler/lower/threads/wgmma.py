@@ -170,6 +170,8 @@ def describe(op: Gemm, product: Product, context: ThreadContext) -> str:
             width = found.swizzle if found else 0
             where = f"in shared memory, {f'{width}-byte' if width else 'no'} swizzle"
         texts.append(f"{name} {where}")
+    if product.a.is_float and product.a.bits == 8:
+        texts.append("its sums have about 14 bits")  # decision 105
     return f"wgmma m{shape.m}n{shape.n}k{shape.k}; {'; '.join(texts)}"
 
 

@@ -197,7 +197,13 @@ def _product(
             _note_reads(state, int(warp), places)
             if key not in read:
                 read[key] = _fetch(state, key[0], places, shape.b_kind)
-            totals.append(_to_registers(state, shape, slots, int(warp), a @ read[key].T, keeps))
+            b = read[key]
+            if shape.a_kind in ("e4m3", "e5m2"):
+                old = _accumulator(state, shape, slots, int(warp), keeps)
+                product, keeps = _sum_of_bytes(a, b, old), False
+            else:
+                product = a @ b.T
+            totals.append(_to_registers(state, shape, slots, int(warp), product, keeps))
         lanes = (warps[:, None] * WARP + np.arange(WARP)).ravel()
         columns = np.stack(totals, axis=1)  # register, warp, lane
         for slot, values in zip(slots, columns.reshape(len(slots), -1), strict=True):
@@ -238,6 +244,33 @@ def _fetch(state: State, block: int, places: Array, kind: str) -> Array:
     view = state.memory.view("shared", 8 * width)
     index = (block * state.memory.shared_stride + places) // width
     return _numbers(np.ascontiguousarray(view[index]), kind)
+
+
+def _accumulator(state: State, shape: _Shape, slots: list[int], warp: int, keeps: bool) -> Array:
+    """What a warp adds to, as a matrix of 16 rows; zeros unless it `keeps` that."""
+    if not keeps:
+        return np.zeros((16, shape.n))
+    lanes = slice(warp * WARP, warp * WARP + WARP)
+    words = np.stack([state.registers[slot][lanes] for slot in slots])
+    if shape.result == "f16":
+        halves = words.view(np.float16).reshape(shape.n // 8, 2, 8, 4, 2)
+        return np.asarray(halves.transpose(1, 2, 0, 3, 4).reshape(16, shape.n), dtype=np.float64)
+    singles = words.view(np.float32).reshape(shape.n // 8, 2, 2, 8, 4)
+    return np.asarray(singles.transpose(1, 3, 0, 4, 2).reshape(16, shape.n), dtype=np.float64)
+
+
+def _sum_of_bytes(a: Array, b: Array, old: Array) -> Array:
+    """``old + a @ b.T`` of 8-bit floats with 14 bits: every term loses what is below the 14th bit
+    of the largest one. That is how an H100 was reported to sum (DeepSeek-V3 Technical Report,
+    section 3.3.2); the PTX ISA only says that the accumulator may have less than its precision.
+    """
+    terms = np.empty((*old.shape, a.shape[1] + 1))
+    terms[..., :-1], terms[..., -1] = a[:, None, :] * b[None, :, :], old
+    if not np.isfinite(terms).all():
+        return np.asarray(terms.sum(axis=2))
+    largest = np.abs(terms).max(axis=2)
+    lowest = np.exp2(np.floor(np.log2(np.where(largest > 0, largest, 1.0))) - 13)[..., None]
+    return np.asarray((np.trunc(terms / lowest) * lowest).sum(axis=2))
 
 
 def _to_registers(

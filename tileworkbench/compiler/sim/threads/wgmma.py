@@ -3,8 +3,7 @@
 Operands in shared memory are read where the instruction looks for them, by their descriptor and the
 bits of addresses, whatever layout the tile has. Numbers are those of `matrix`: sums of one
 instruction are formed in float32 (float64 for integers) and rounded once to the accumulator.
-Tensor cores keep fewer bits of sums of 8-bit floats (see the numerics decision), which no document
-defines; they are not imitated.
+Of 8-bit floats tensor cores keep fewer bits than that (`aligned_sums`).
 
 An instruction is part of a `Start`, which hides what it writes until the wait for its group.
 """
@@ -39,6 +38,8 @@ from tileworkbench.compiler.sim.values import storage_dtype
 
 Array = np.ndarray[Any, Any]
 ROWS = 64
+# Of a sum of products of 8-bit floats.
+_SUM_BITS = 14
 
 
 def translate_wgmma(stmt: simt.Wgmma, expr: ExpressionTranslator) -> Callable[..., None]:
@@ -51,6 +52,7 @@ def translate_wgmma(stmt: simt.Wgmma, expr: ExpressionTranslator) -> Callable[..
     clear = expr(stmt.clear)
     in_registers = None if stmt.a_form else Registers(stmt.a, expr)
     dtype_a, dtype_b = stmt.a.buffer.dtype, stmt.b.buffer.dtype
+    of_bytes = dtype_a.is_float and dtype_a.bits == 8
 
     def wgmma(frame: ThreadFrame) -> None:
         groups = whole_groups(frame, "wgmma")
@@ -67,14 +69,30 @@ def translate_wgmma(stmt: simt.Wgmma, expr: ExpressionTranslator) -> Callable[..
             old = np.zeros((len(groups), ROWS, stmt.n), storage_dtype(c.dtype))
         else:
             old = _by_group(c.read(frame, slots_c), frame)[groups][:, at_c]
-        sums = accumulate(
-            multiplied(left, dtype_a), multiplied(right, dtype_b).swapaxes(1, 2), old, c.dtype
-        )
+        given = multiplied(left, dtype_a), multiplied(right, dtype_b).swapaxes(1, 2), old
+        sums = aligned_sums(*given) if of_bytes else accumulate(*given, c.dtype)
         made = np.zeros((frame.threads, slots_c), sums.dtype)
         _by_group(made, frame)[groups] = sums.reshape(len(sums), -1)[:, inverse]
         c.write(frame, made)
 
     return wgmma
+
+
+def aligned_sums(a: Array, b: Array, old: Array) -> Array:
+    """`old` plus the products of 8-bit floats [group, row, k] and [group, k, column], as an H100 is
+    reported to form them: all terms of an instruction, the old value too, are aligned to the
+    largest one, cut to `_SUM_BITS` bits, and added exactly (DeepSeek-V3 Technical Report, arXiv
+    2412.19437, section 3.3.2, which names the bits and the alignment; no document of NVIDIA does).
+    """
+    terms = np.concatenate(
+        [a[:, :, None, :] * b.swapaxes(1, 2)[:, None, :, :], old[..., None].astype(np.float32)], -1
+    ).astype(np.float64)
+    top = np.frexp(np.abs(terms).max(axis=-1, keepdims=True))[1]
+    unit = np.ldexp(1.0, top - _SUM_BITS)
+    with np.errstate(invalid="ignore"):  # of infinities and NaN
+        sums = (np.trunc(terms / unit) * unit).sum(axis=-1)
+    finite = np.isfinite(terms).all(axis=-1)
+    return np.asarray(np.where(finite, sums, terms.sum(axis=-1)), old.dtype)
 
 
 def _by_group(values: Array, frame: ThreadFrame) -> Array:
