@@ -80,8 +80,7 @@ def matmul(
             B_shared = T.alloc_shared((block_N, block_K) if trans_B else (block_K, block_N), dtype)
             C_local = T.alloc_fragment((block_M, block_N), accum_dtype)
             T.clear(C_local)
-            if promote:
-                piece = T.alloc_fragment((block_M, block_N), accum_dtype)
+            step = T.alloc_fragment((block_M, block_N), accum_dtype) if promote else C_local
             for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
                 if trans_A:
                     T.copy(A[k * block_K, by * block_M], A_shared)
@@ -91,12 +90,10 @@ def matmul(
                     T.copy(B[bx * block_N, k * block_K], B_shared)
                 else:
                     T.copy(B[k * block_K, bx * block_N], B_shared)
+                T.gemm(A_shared, B_shared, step, trans_A, trans_B, clear_accum=promote)
                 if promote:
-                    T.gemm(A_shared, B_shared, piece, trans_A, trans_B, clear_accum=True)
                     for i, j in T.Parallel(block_M, block_N):
-                        C_local[i, j] += piece[i, j]
-                else:
-                    T.gemm(A_shared, B_shared, C_local, transpose_A=trans_A, transpose_B=trans_B)
+                        C_local[i, j] += step[i, j]
             T.copy(C_local, C[by * block_M, bx * block_N])
         return C
 
