@@ -97,6 +97,12 @@ def test_divisibility() -> None:
     assert not ranges.divides(16, index)
 
 
+def test_divisibility_of_remainders() -> None:
+    index, ranges = index_of("(i * 8 + 16) % 12")
+    assert ranges.divides(4, index)
+    assert not ranges.divides(8, index)
+
+
 VARIABLES = {"by": range(8), "i": range(16), "k": range(7, 2, -1)}
 
 

@@ -392,6 +392,10 @@ class Ranges:
             case Binary("mul", a, b):
                 factor = self._factor(a) * self._factor(b)
                 known = max(known, factor if self.fits(atom) else factor & -factor)
+            case Binary("floormod", a, Const() as modulus) if self.fits(a):
+                form = self.linear(a)
+                parts = (self._factor(each) * factor for each, factor in form.terms)
+                known = max(known, gcd(int(modulus.value), form.constant, *parts))
         return known
 
     def in_range(self, index: Expr, extent: Expr) -> tuple[bool, bool]:

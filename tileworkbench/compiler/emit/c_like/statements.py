@@ -6,6 +6,7 @@ from tileworkbench.compiler.analysis.access import has_loads
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.emit.c_like.counters import counters_of
 from tileworkbench.compiler.emit.c_like.expressions import Expressions
+from tileworkbench.compiler.emit.c_like.loop_front import LoopFront
 from tileworkbench.compiler.emit.c_like.text import bare, bits_of, wrapped
 from tileworkbench.compiler.emit.c_like.vectors import VectorWriter
 from tileworkbench.compiler.ir import expr as ir
@@ -34,6 +35,7 @@ class KernelWriter:
         self.unrolled: set[ir.Var] = set()  # what counts loops that are written out
         self.addresses: dict[ir.Buffer, str] = {}  # in shared memory, of no pointer
         self.running: set[ir.Var] = set()  # other variables that change in loops
+        self.front = LoopFront(self.lines)
         self.in_flight: dict[Buffer, None] = {}  # registers that operations under way write
         self.named, self.c_type = expressions.named, expressions.c_type
         self.vectors = VectorWriter(expressions, self.line)
@@ -70,6 +72,7 @@ class KernelWriter:
             case st.Let(var, value):
                 if self.is_running(value):
                     self.running.add(var)
+                self.front.declared.add(var)
                 self.define(depth, var.dtype, self.named(var), self.expressions(value))
             case st.Alloc():
                 self.alloc(stmt, depth)
@@ -150,6 +153,9 @@ class KernelWriter:
         step = self.bound(stmt, stmt.step, "step", depth)
         unrolled = stmt.kind in (st.LoopKind.UNROLLED, st.LoopKind.VECTORIZED)
         (self.unrolled if unrolled else self.running).add(stmt.var)
+        if not unrolled:
+            self.front.enter(stmt, depth)
+        self.front.declared.add(stmt.var)
         test = f"{name} {'>' if number is not None and number < 0 else '<'} {stop}"
         forwards = binary("gt", stmt.step, const(0, stmt.step.dtype))
         if number is None and not self.expressions.ranges.proves(forwards):
@@ -163,6 +169,7 @@ class KernelWriter:
             self.line(depth, pragma)
         head = f"{self.c_type(stmt.var.dtype)} {name} = {start}"
         self.block(depth, f"for ({head}; {test}; {advance})", stmt.body)
+        self.front.leave(stmt)
 
     def counters(self, loop: st.For, name: str, depth: int) -> list[str]:
         """Define the counters beside a loop; how each goes on after an iteration."""
@@ -201,6 +208,7 @@ class KernelWriter:
 
     def alloc(self, stmt: st.Alloc, depth: int) -> None:
         buffer = stmt.buffer
+        self.front.declared.add(buffer)
         match buffer.scope:
             case "local.var":
                 init = "" if stmt.init is None else f" = {self.expressions(stmt.init)}"

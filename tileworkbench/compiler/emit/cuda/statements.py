@@ -9,7 +9,7 @@ from tileworkbench.compiler.emit.c_like.dialect import shown
 from tileworkbench.compiler.emit.c_like.statements import GRID_BARRIER, KernelWriter
 from tileworkbench.compiler.emit.c_like.text import bare, bits_of, wrapped
 from tileworkbench.compiler.emit.cuda import clusters, tensors, wgmma
-from tileworkbench.compiler.emit.cuda.addresses import shared_address
+from tileworkbench.compiler.emit.cuda.addresses import row_address, shared_address
 from tileworkbench.compiler.emit.cuda.copies import wait_helper
 from tileworkbench.compiler.emit.cuda.exchanges import exchange
 from tileworkbench.compiler.emit.cuda.matrices import mma_helper
@@ -46,7 +46,7 @@ def write(stmt: Stmt, writer: KernelWriter, dialect: Cuda) -> list[str]:
             return [_copy(stmt, writer)]
         case simt.LoadMatrix(dst, src, count, transpose):
             name = use(f"ldmatrix_x{count}{'_trans' if transpose else ''}")
-            return [f"{name}({writer.register_words(dst)}, {shared_address(writer, src)});"]
+            return [f"{name}({writer.register_words(dst)}, {row_address(writer, src)});"]
         case simt.StoreMatrix(dst, src, count, transpose):
             name = use(f"stmatrix_x{count}{'_trans' if transpose else ''}")
             return [f"{name}({shared_address(writer, dst)}, {writer.register_words(src)});"]
