@@ -27,12 +27,12 @@ def without_comments(kernel):
     return "\n".join(line for line in kernel.source.splitlines() if "// line" not in line) + "\n"
 
 
-@pytest.mark.parametrize(("arch", "stages"), [("gfx942", 1), ("gfx950", 1)])
+@pytest.mark.parametrize(("arch", "stages"), [("gfx942", 1), ("gfx950", 2)])
 def test_the_text_of_a_matmul_is_a_page(arch, stages):
     page = matmul(256, 256, 256, "float16", trans_B=True, num_stages=stages)
     text = without_comments(tw.compile(page, target=f"hip:{arch}"))
     assert text == (GOLDEN / f"matmul_{arch}.hip").read_text()
-    assert len(text.splitlines()) < 125
+    assert len(text.splitlines()) < 150
 
 
 def test_every_statement_names_the_line_it_came_from():

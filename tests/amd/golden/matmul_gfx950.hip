@@ -15,6 +15,19 @@ typedef float f32r16 __attribute__((ext_vector_type(16), aligned(4)));
 
 typedef unsigned short f16;
 
+__device__ inline unsigned lds_address(const void* at) {
+  return (unsigned)(unsigned long long)(const __attribute__((address_space(3))) void*)at;
+}
+
+__device__ inline void load_lds_16(unsigned to, const void* from, unsigned more) {
+  asm volatile("s_mov_b32 m0, %0\n\ts_nop 3\n\tglobal_load_lds_dwordx4 %2, %1"
+               : : "s"(to), "s"(from), "v"(more) : "m0", "memory");
+}
+
+__device__ inline void wait_loads_0() {
+  asm volatile("s_waitcnt vmcnt(0)" : : : "memory");
+}
+
 __device__ inline void sync_block() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
   __builtin_amdgcn_s_barrier();
@@ -28,7 +41,8 @@ __device__ inline void mfma_32x32x16_f16(float* c, const unsigned* a, const unsi
 extern "C" __global__ __attribute__((amdgpu_flat_work_group_size(128, 128))) void
 matmul(const f16* __restrict__ A, const f16* __restrict__ B, float* __restrict__ C)
 {
-  __shared__ __attribute__((aligned(1024))) unsigned char shared_memory[16384];
+  __shared__ __attribute__((aligned(1024))) unsigned char shared_memory[32768];
+  const int wave_tx = __builtin_amdgcn_readfirstlane(__builtin_amdgcn_workitem_id_x() & -64);
   const int tx = __builtin_amdgcn_workitem_id_x();
   const int bx = __builtin_amdgcn_workgroup_id_x();
   const int by = __builtin_amdgcn_workgroup_id_y();
@@ -37,27 +51,37 @@ matmul(const f16* __restrict__ A, const f16* __restrict__ B, float* __restrict__
   unsigned A_registers[16];
   unsigned B_registers[32];
   f16* const A_shared = (f16*)shared_memory;
-  f16* const B_shared = (f16*)(shared_memory + 8192);
+  f16* const B_shared = (f16*)(shared_memory + 16384);
   #pragma unroll
   for (int i_2 = 0; i_2 < 128; ++i_2) {
     C_local[i_2] = 0.0f;
   }
+  #pragma unroll
+  for (int i_3 = 0; i_3 < 4; ++i_3) {
+    load_lds_16(lds_address(&A_shared[(i_3 * 32 + (wave_tx >> 2)) * 32 + ((((wave_tx >> 2) >> 2) & 3) ^ ((wave_tx & 3) ^ ((wave_tx >> 4) & 3))) * 8]), &A[by * 32768], (i_3 * 8192 + (tx >> 2) * 256 + ((tx & 3) ^ ((tx >> 4) & 3)) * 8) * 2);
+  }
+  #pragma unroll
+  for (int i_5 = 0; i_5 < 4; ++i_5) {
+    load_lds_16(lds_address(&B_shared[(i_5 * 32 + (wave_tx >> 2)) * 32 + ((((wave_tx >> 2) >> 2) & 3) ^ ((wave_tx & 3) ^ ((wave_tx >> 4) & 3))) * 8]), &B[bx * 32768], (i_5 * 8192 + (tx >> 2) * 256 + ((tx & 3) ^ ((tx >> 4) & 3)) * 8) * 2);
+  }
   #pragma unroll 1
   for (int k = 0; k < 8; ++k) {
+    wait_loads_0();
     sync_block();
-    #pragma unroll
-    for (int i_4 = 0; i_4 < 4; ++i_4) {
-      *(u32x4*)(&A_shared[(i_4 * 32 + (tx >> 2)) * 32 + ((((tx >> 2) >> 2) & 3) ^ (tx & 3)) * 8]) = *(const u32x4*)(&A[by * 32768 + i_4 * 8192 + (tx >> 2) * 256 + k * 32 + (tx & 3) * 8]);
+    if (k + 1 < 8) {
+      #pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        load_lds_16(lds_address(&A_shared[((k + 1) & 1) * 4096 + (i * 32 + (wave_tx >> 2)) * 32 + ((((wave_tx >> 2) >> 2) & 3) ^ ((wave_tx & 3) ^ ((wave_tx >> 4) & 3))) * 8]), &A[by * 32768 + 32 + k * 32], (i * 8192 + (tx >> 2) * 256 + ((tx & 3) ^ ((tx >> 4) & 3)) * 8) * 2);
+      }
+      #pragma unroll
+      for (int i_1 = 0; i_1 < 4; ++i_1) {
+        load_lds_16(lds_address(&B_shared[((k + 1) & 1) * 4096 + (i_1 * 32 + (wave_tx >> 2)) * 32 + ((((wave_tx >> 2) >> 2) & 3) ^ ((wave_tx & 3) ^ ((wave_tx >> 4) & 3))) * 8]), &B[bx * 32768 + 32 + k * 32], (i_1 * 8192 + (tx >> 2) * 256 + ((tx & 3) ^ ((tx >> 4) & 3)) * 8) * 2);
+      }
     }
-    #pragma unroll
-    for (int i_6 = 0; i_6 < 4; ++i_6) {
-      *(u32x4*)(&B_shared[(i_6 * 32 + (tx >> 2)) * 32 + ((((tx >> 2) >> 2) & 3) ^ (tx & 3)) * 8]) = *(const u32x4*)(&B[bx * 32768 + i_6 * 8192 + (tx >> 2) * 256 + k * 32 + (tx & 3) * 8]);
-    }
-    sync_block();
     #pragma unroll
     for (int i_7 = 0; i_7 < 2; ++i_7) {
       {
-        const u32x4 v1 = *(const u32x4*)(&A_shared[((tx >> 6) * 64 + (lane & 31) + i_7 * 32) * 32 + ((((lane & 31) >> 2) & 3) ^ (lane >> 5)) * 8]);
+        const u32x4 v1 = *(const u32x4*)(&A_shared[(k & 1) * 4096 + ((tx >> 6) * 64 + (lane & 31) + i_7 * 32) * 32 + ((((lane & 31) >> 2) & 3) ^ (lane >> 5)) * 8]);
         A_registers[(i_7 * 8) / 2] = v1.x;
         A_registers[(i_7 * 8 + 2) / 2] = v1.y;
         A_registers[(i_7 * 8 + 4) / 2] = v1.z;
@@ -67,7 +91,7 @@ matmul(const f16* __restrict__ A, const f16* __restrict__ B, float* __restrict__
     #pragma unroll
     for (int i_8 = 0; i_8 < 4; ++i_8) {
       {
-        const u32x4 v2 = *(const u32x4*)(&B_shared[((lane & 31) + i_8 * 32) * 32 + ((((lane & 31) >> 2) & 3) ^ (lane >> 5)) * 8]);
+        const u32x4 v2 = *(const u32x4*)(&B_shared[(k & 1) * 4096 + ((lane & 31) + i_8 * 32) * 32 + ((((lane & 31) >> 2) & 3) ^ (lane >> 5)) * 8]);
         B_registers[(i_8 * 8) / 2] = v2.x;
         B_registers[(i_8 * 8 + 2) / 2] = v2.y;
         B_registers[(i_8 * 8 + 4) / 2] = v2.z;
@@ -77,7 +101,7 @@ matmul(const f16* __restrict__ A, const f16* __restrict__ B, float* __restrict__
     #pragma unroll
     for (int i_9 = 0; i_9 < 2; ++i_9) {
       {
-        const u32x4 v3 = *(const u32x4*)(&A_shared[((tx >> 6) * 64 + (lane & 31) + i_9 * 32) * 32 + ((((lane & 31) >> 2) & 3) ^ ((lane >> 5) + 2)) * 8]);
+        const u32x4 v3 = *(const u32x4*)(&A_shared[(k & 1) * 4096 + ((tx >> 6) * 64 + (lane & 31) + i_9 * 32) * 32 + ((((lane & 31) >> 2) & 3) ^ ((lane >> 5) + 2)) * 8]);
         A_registers[(i_9 * 8 + 16) / 2] = v3.x;
         A_registers[(i_9 * 8 + 18) / 2] = v3.y;
         A_registers[(i_9 * 8 + 20) / 2] = v3.z;
@@ -87,7 +111,7 @@ matmul(const f16* __restrict__ A, const f16* __restrict__ B, float* __restrict__
     #pragma unroll
     for (int i_10 = 0; i_10 < 4; ++i_10) {
       {
-        const u32x4 v4 = *(const u32x4*)(&B_shared[((lane & 31) + i_10 * 32) * 32 + ((((lane & 31) >> 2) & 3) ^ ((lane >> 5) + 2)) * 8]);
+        const u32x4 v4 = *(const u32x4*)(&B_shared[(k & 1) * 4096 + ((lane & 31) + i_10 * 32) * 32 + ((((lane & 31) >> 2) & 3) ^ ((lane >> 5) + 2)) * 8]);
         B_registers[(i_10 * 8 + 32) / 2] = v4.x;
         B_registers[(i_10 * 8 + 34) / 2] = v4.y;
         B_registers[(i_10 * 8 + 36) / 2] = v4.z;

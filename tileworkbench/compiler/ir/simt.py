@@ -262,12 +262,16 @@ class AsyncCopy(Stmt):
     """cp.async: `elements` contiguous elements (4, 8 or 16 bytes) from global `src` to shared
     `dst`, zeros where `predicate` is false. The data are there for the issuing thread after a wait
     on its group, for others after a barrier behind that.
+
+    With `in_line` one instruction of a warp: what its threads copy lies in shared memory one behind
+    the other, and waits count instructions.
     """
 
     dst: Address
     src: Address
     elements: int
     predicate: Expr | None = None
+    in_line: bool = False
     site: int = field(default=0, compare=False)
     effects: ClassVar[Effects] = Effects(
         (Place("src", count="elements"),),

@@ -26,7 +26,13 @@ from tileworkbench.compiler.layout.atoms import (
     mfma_operand,
     mfma_operand_across,
 )
-from tileworkbench.compiler.machine.instructions import MatrixInstruction, Operand, Scope
+from tileworkbench.compiler.machine.instructions import (
+    Completion,
+    CopyEngine,
+    MatrixInstruction,
+    Operand,
+    Scope,
+)
 from tileworkbench.compiler.machine.machine import Machine, SharedMemory
 
 _LANES = 64
@@ -48,6 +54,12 @@ _SHARED = {
     "gfx942": SharedMemory(64 * 1024, reserved=0, granule=512, read_order=_READS),
     "gfx950": SharedMemory(160 * 1024, reserved=0, granule=1280, banks=64, read_order=_READS_950),
 }
+# "Data share: LDS loads": M0 has the place of the first lane, the others' follow. The older chips'
+# take four bytes of a lane, which would be four times the instructions.
+_LDS_LOAD = CopyEngine(
+    "global_load_lds", "global", "shared", Completion.GROUP, 16, (16,), in_line=True
+)
+_COPIES = {"gfx950": (_LDS_LOAD,)}
 # The guide of each, and its chapter that has the shapes, dtypes and lanes of MFMA.
 _CHAPTER = "Matrix Arithmetic Instructions"
 _GUIDES = {
@@ -80,6 +92,7 @@ def _machine(name: str) -> Machine:
         thread_registers=512,  # of both kinds
         register_granule=8 * _LANES,
         matrices=tuple(_mfma(name)),
+        copies=_COPIES.get(name, ()),
         dies=_DIES[name],
         without=_WITHOUT | dict(_products_without(name)),
     )

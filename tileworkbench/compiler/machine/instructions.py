@@ -133,6 +133,8 @@ class CopyEngine:
 
     `sizes` are the bytes that one instruction of a thread takes; empty for an engine that takes
     boxes of a tensor, in rows of a multiple of `alignment` bytes, stored with one of `swizzles`.
+    `in_line`: a warp gives one place in shared memory, where its threads' copies lie one behind the
+    other; nothing stands in for what is left out, and waits count instructions.
     """
 
     name: str
@@ -142,3 +144,4 @@ class CopyEngine:
     alignment: int
     sizes: tuple[int, ...] = ()
     swizzles: tuple[int, ...] = ()
+    in_line: bool = False

@@ -106,6 +106,11 @@ class Machine:
         """The copy engine of that name."""
         return next((each for each in self.copies if each.name == name), None)
 
+    @property
+    def thread_copies(self) -> CopyEngine | None:
+        """The engine for which each thread starts copies of its own, to shared memory."""
+        return next((each for each in self.copies if each.sizes), None)
+
     def atomic_lanes(self, dtype: str, scope: str) -> int:
         """How many neighbouring elements one instruction adds to memory, each atomically."""
         return self.atomics.get((scope, dtype), 1)

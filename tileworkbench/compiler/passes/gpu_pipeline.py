@@ -54,11 +54,12 @@ def gpu_pipeline(target: Target) -> tuple[Pass, ...]:
 
 def _without_copies(target: Target) -> tuple[Pass, ...]:
     """Loads ahead of use where no engine copies from global to shared memory."""
-    if target.machine.copies:
+    engine = target.machine.thread_copies
+    if engine is not None and not engine.in_line:  # it copies whatever a kernel has
         return ()
-    from tileworkbench.compiler.passes.prefetch_registers import prefetch_registers
+    from tileworkbench.compiler.passes.prefetch_registers import PrefetchRegisters
 
-    return (prefetch_registers,)
+    return (PrefetchRegisters(target),)
 
 
 def _with_stores(target: Target) -> tuple[Pass, ...]:

@@ -5,6 +5,9 @@ iteration becomes two: the load comes first in the step, and the store comes las
 products that the load goes on during. The tile needs one version less: its old values have been
 read when the store comes.
 
+An engine that fills tiles by whole warps (gfx950) takes the copies that suit it, where shared
+memory has room for the version more.
+
 Before::
 
     for k in T.Pipelined(32, num_stages=2, order=(0, 1), stage=(0, 1)):
@@ -23,34 +26,79 @@ After::
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from tileworkbench.compiler.analysis.names import Names
+from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import const_int, int_const
 from tileworkbench.compiler.ir.expr import Buffer, Region
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
-from tileworkbench.compiler.ir.stmt import Alloc, Stmt, items, seq
+from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body
+from tileworkbench.compiler.ir.sizes import const_shape
+from tileworkbench.compiler.ir.stmt import Alloc, Kernel, Stmt, items, seq
 from tileworkbench.compiler.ir.tile import Copy, Pipelined
+from tileworkbench.compiler.lower.threads.copies_in_line import engine_of, suits
 from tileworkbench.compiler.passes.optional import optional
 from tileworkbench.compiler.schedule.pipelines import Item, declares, schedule_of
+from tileworkbench.compiler.schedule.versions import needed_versions
+from tileworkbench.compiler.target import Target
 
 _LEAST_BITS = 8  # smaller elements share a register's byte
 
 
 @optional("overlap: loads to registers are waited for at once")
-def prefetch_registers(program: Program) -> Program:
-    """Split the copies of pipelined loops that run ahead into a load and a store."""
-    names = Names(program)
+@dataclass(frozen=True, slots=True)
+class PrefetchRegisters:
+    """Split the copies of pipelined loops that run ahead into a load and a store, but for those
+    that an engine takes.
+    """
 
-    def change(stmt: Stmt) -> Stmt:
-        return _split(stmt, names) if isinstance(stmt, Pipelined) and stmt.stage else stmt
+    target: Target
 
-    return with_body(program, Rewriter(rewrite_stmt=change)(program.body))
+    def __call__(self, program: Program) -> Program:
+        names, taken = Names(program), self._taken(program)
+
+        def change(stmt: Stmt) -> Stmt:
+            if not isinstance(stmt, Pipelined) or not stmt.stage:
+                return stmt
+            return _split(stmt, names, taken)
+
+        return with_body(program, Rewriter(rewrite_stmt=change)(program.body))
+
+    def _taken(self, program: Program) -> frozenset[int]:
+        """The copies that the engine does, by identity: all that suit it, where the tiles in their
+        versions fit into shared memory, else none.
+        """
+        machine, ranges = self.target.machine, Ranges(program)
+        if engine_of(machine) is None:
+            return frozenset()
+        taken: set[int] = set()
+        for kernel in (stmt for stmt in statements(program.body) if isinstance(stmt, Kernel)):
+            if _shared_bytes(kernel, program) <= machine.shared.most:
+                threads = prod(kernel.threads)
+                copies = (stmt for stmt in statements(kernel.body) if isinstance(stmt, Copy))
+                taken |= {id(op) for op in copies if suits(op, machine, threads, ranges)}
+        return frozenset(taken)
 
 
-def _split(loop: Pipelined, names: Names) -> Pipelined:
+def _shared_bytes(kernel: Kernel, program: Program) -> int:
+    """The bytes of all tiles of a kernel, in as many versions as its loops as they are need."""
+    versions: dict[Buffer, int] = {}
+    for loop in statements(kernel.body):
+        if isinstance(loop, Pipelined) and loop.stage:
+            versions |= needed_versions(loop, program)
+    tiles = (stmt.buffer for stmt in statements(kernel.body) if isinstance(stmt, Alloc))
+    return sum(
+        versions.get(tile, 1) * prod(const_shape(tile) or ()) * tile.dtype.bits // 8
+        for tile in tiles
+        if tile.scope == "shared"
+    )
+
+
+def _split(loop: Pipelined, names: Names, taken: frozenset[int]) -> Pipelined:
     schedule = schedule_of(loop, {})
-    ahead = [item for item in schedule if _is_ahead(item, schedule)]
+    ahead = [item for item in schedule if id(item.stmt) not in taken and _is_ahead(item, schedule)]
     if not ahead:
         return loop
     stmts: list[Stmt] = []

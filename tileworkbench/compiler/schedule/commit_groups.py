@@ -3,14 +3,19 @@
 Copies are committed in groups, one for each run of copies of one stage in the schedule. Groups are
 numbered from the first one of a step; those of the steps before have numbers below zero. Each step
 commits all of them, empty ones too, so the counts of waits are constants.
+
+Where waits count instructions, not groups, those for all but the latest groups hold only if these
+had copies: near the loop's end there is a wait for everything in their place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tileworkbench.compiler.ir.simt import CommitGroup, WaitGroup
-from tileworkbench.compiler.ir.stmt import Stmt
+from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.simt import AsyncCopy, CommitGroup, WaitGroup
+from tileworkbench.compiler.ir.stmt import For, If, Seq, Stmt
 from tileworkbench.compiler.ir.tile import Pipelined
 from tileworkbench.compiler.schedule.pipelines import Item, Schedule, Step
 
@@ -40,7 +45,7 @@ class CommitGroups:
         if not earlier or step.number is not None:
             return ()
         self.waited = earlier[0]
-        return (WaitGroup(-1 - self.waited, site=self.site),)
+        return self._wait(-1 - self.waited, step, self.depth - 1, self.site)
 
     def before(self, at: int, step: Step) -> Sequence[Stmt]:
         """The wait for the groups that statement `at` needs, unless the step has waited."""
@@ -49,7 +54,22 @@ class CommitGroups:
             return ()
         self.waited = needed
         committed = len({group for position, group in self.groups.items() if position < at})
-        return (WaitGroup(committed - 1 - needed, site=item.stmt.site),)
+        return self._wait(committed - 1 - needed, step, self.depth, item.stmt.site)
+
+    def _wait(self, pending: int, step: Step, ahead: int, site: int) -> Sequence[Stmt]:
+        """The wait for all but the latest `pending` groups, the last of which is of the iteration
+        that is `ahead`.
+        """
+        counted = [item for at, item in enumerate(self.items) if at in self.groups and item.counted]
+        wait = WaitGroup(pending, site=site)
+        if not counted or not pending:
+            return (wait,)
+        whole = WaitGroup(0, site=site)
+        stages = {item.stage for item in counted}
+        if len(stages) > 1 or not all(map(_is_certain, counted)):
+            return (whole,)  # some groups of the prologue are empty, or of some iterations
+        cond = step.exists(ahead - stages.pop())
+        return (wait,) if cond is None else (If(cond, wait, whole, site=site),)
 
     def behind(self, at: int, step: Step) -> Sequence[Stmt]:
         """The end of a group, also where its copies have no iteration to work on."""
@@ -85,3 +105,13 @@ class CommitGroups:
                     wanted = group - (item.stage - writer.stage) * self.per_step
                     needed[at] = max(needed.get(at, wanted), wanted)
         return needed
+
+
+def _is_certain(item: Item) -> bool:
+    """Whether the statement starts as many copies each time it is executed."""
+    return all(
+        isinstance(stmt, Seq | AsyncCopy)
+        or (isinstance(stmt, For) and None not in map(const_int, (stmt.start, stmt.stop)))
+        for stmt in statements(item.stmt)
+        if any(isinstance(inner, AsyncCopy) for inner in statements(stmt))
+    )

@@ -45,6 +45,13 @@ class Item:
         return (self.stage, self.order) < (other.stage + ahead, other.order)
 
     @property
+    def counted(self) -> bool:
+        """Whether it starts copies for which waits count instructions."""
+        return any(
+            isinstance(inner, AsyncCopy) and inner.in_line for inner in statements(self.stmt)
+        )
+
+    @property
     def asynchronous(self) -> bool:
         """Whether it starts copies."""
         return any(isinstance(inner, AsyncCopy) for inner in statements(self.stmt))
@@ -118,7 +125,12 @@ class Step:
 
     def condition(self, item: Item) -> Expr | None:
         """What must hold for that iteration to exist, None where it always does."""
-        if self.is_current(item):
+        return self.exists(self.ahead(item))
+
+    def exists(self, ahead: int) -> Expr | None:
+        """What must hold for the iteration that is `ahead` to exist, None where it always does."""
+        base = self.loop.var if self.number is None else self.loop.start
+        if self.number is None and not ahead:
             return None
-        inside = binary("lt", self.iteration(item), self.loop.stop)
+        inside = binary("lt", add(base, const(ahead, base.dtype)), self.loop.stop)
         return None if self.number is not None and self.ranges.proves(inside) else inside

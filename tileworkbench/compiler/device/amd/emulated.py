@@ -7,6 +7,7 @@ what touches it ends the program, not Python.
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import tempfile
@@ -102,6 +103,17 @@ class _Emulation:
         return values
 
 
+# Inline assembly: its text, what it takes, and what it changes.
+_ASSEMBLY = re.compile(r'asm volatile\(("[^"]*")\s*: :((?: "\w"\(\w+\),?)*) :[^;]*;')
+
+
+def _assembly(call: re.Match[str]) -> str:
+    """A call of what executes assembly."""
+    taken = re.findall(r"\((\w+)\)", call[2])
+    values = [call[1], *(f"(uint64_t){name}" for name in taken)]
+    return f"emu::assembly({', '.join(values)});"
+
+
 def build_program(module: Module, arch: str, folder: Path) -> None:
     """The file ``kernel`` in `folder`. Raises `HipCompileError`, `UnsupportedError`."""
     if any(launch.cooperative for launch in module.launches):
@@ -112,7 +124,8 @@ def build_program(module: Module, arch: str, folder: Path) -> None:
     entries = ", ".join(f"[] {{ emu::call({launch.entry}); }}" for launch in module.launches)
     text = (
         f'{"#define EMU_OCP" if arch == "gfx950" else ""}\n#include "{_SHIM}"\n'
-        f"{module.text}\nint main() {{\n  static void (*const kernels[])() = {{{entries}}};\n"
+        f"{_ASSEMBLY.sub(_assembly, module.text)}\nint main() {{\n"
+        f"  static void (*const kernels[])() = {{{entries}}};\n"
         "  return emu::run(kernels);\n}\n"
     )
     source = folder / "kernel.cpp"

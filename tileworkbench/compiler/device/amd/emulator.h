@@ -42,7 +42,7 @@ namespace emu {
 // Threads --------------------------------------------------------------------------------------
 
 enum State { READY, AT_BARRIER, IN_WAVE, DONE };
-enum Kind { PERMUTE, BALLOT, MFMA, MEET };
+enum Kind { PERMUTE, BALLOT, MFMA, MEET, FIRST };
 
 struct Thread {
   ucontext_t context;
@@ -51,6 +51,8 @@ struct Thread {
   const void* given[3];    // operands of MFMA
   void* taken;
   uint64_t a, b, result;   // of other operations
+  struct { unsigned char* to; unsigned char bytes[16]; } loads[64];  // to LDS, under way
+  int first_load, number_of_loads;
 };
 
 const int MOST = 1024, STACK = 256 << 10, WAVE = 64;
@@ -101,13 +103,18 @@ static void run_block() {
     threads[t].context.uc_link = nullptr;
     makecontext(&threads[t].context, enter, 0);
     threads[t].state = READY;
+    threads[t].number_of_loads = 0;
   }
   for (;;) {
     for (int first = 0; first < count; first += WAVE)
       run_wave(first, first + WAVE < count ? first + WAVE : count);
     int waiting = 0;
     for (int t = 0; t < count; ++t) waiting += threads[t].state == AT_BARRIER;
-    if (!waiting) return;
+    if (!waiting) {
+      for (int t = 0; t < count; ++t)
+        if (threads[t].number_of_loads) fail("thread %d ends while its loads are under way", t);
+      return;
+    }
     if (waiting < count)
       fail("a barrier of the block is reached by %d of its %d threads", waiting, count);
     for (int t = 0; t < count; ++t) threads[t].state = READY;
@@ -129,7 +136,9 @@ static void complete(int first, int last) {
         threads[t].state == IN_WAVE && threads[t].kind == kind && threads[t].site == site;
     number += taking[t - first];
   }
-  uint64_t votes = 0;
+  uint64_t votes = 0, lowest = 0;
+  for (int lane = last - first - 1; lane >= 0; --lane)
+    if (taking[lane]) lowest = threads[first + lane].a;
   for (int lane = 0; lane < last - first; ++lane)
     if (taking[lane] && threads[first + lane].a) votes |= 1ull << lane;
   if (kind == MFMA) {
@@ -145,6 +154,8 @@ static void complete(int first, int last) {
       own.result = taking[from] ? threads[first + from].a : 0;
     } else if (kind == BALLOT) {
       own.result = votes;
+    } else if (kind == FIRST) {
+      own.result = lowest;
     }
   }
   for (int lane = 0; lane < last - first; ++lane)
@@ -181,6 +192,40 @@ static unsigned permuted(unsigned first, unsigned second, unsigned selectors) {
     made |= (selector == 12 ? 0 : (unsigned)(both >> 8 * selector & 255)) << 8 * at;
   }
   return made;
+}
+
+// Assembly: loads to LDS, which come as late as waits let them -------------------------------------
+
+// The latest `pending` loads of a thread may be under way.
+static void wait_loads(int pending) {
+  Thread& own = threads[current];
+  for (; own.number_of_loads > pending; --own.number_of_loads) {
+    memcpy(own.loads[own.first_load].to, own.loads[own.first_load].bytes, 16);
+    own.first_load = (own.first_load + 1) % 64;
+  }
+}
+
+// Bytes of lane l go to M0 + 16 l; M0 is the same for the wave. Until then they are NaN there.
+static void load_lds(unsigned m0, const unsigned char* from) {
+  Thread& own = threads[current];
+  unsigned at = m0 - (unsigned)(uint64_t)__start_lds + 16 * lane();
+  if (at % 16 || at + 16 > (unsigned)(__stop_lds - __start_lds))
+    fail("a load to byte %u of LDS", at);
+  if (own.number_of_loads == 64) wait_loads(63);
+  auto& load = own.loads[(own.first_load + own.number_of_loads++) % 64];
+  load.to = __start_lds + at;
+  memcpy(load.bytes, from, 16);
+  memset(load.to, 0xFF, 16);
+}
+
+static void assembly(const char* text, uint64_t x = 0, uint64_t y = 0, uint64_t z = 0) {
+  const char load[] = "s_mov_b32 m0, %0\n\ts_nop 3\n\tglobal_load_lds_dwordx4 ";
+  const char* place = strncmp(text, load, sizeof load - 1) ? "" : text + sizeof load - 1;
+  int pending;
+  if (sscanf(text, "s_waitcnt vmcnt(%d)", &pending) == 1) wait_loads(pending);
+  else if (!strcmp(place, "%1, off")) load_lds((unsigned)x, (const unsigned char*)y);
+  else if (!strcmp(place, "%2, %1")) load_lds((unsigned)x, (const unsigned char*)y + (unsigned)z);
+  else fail("assembly that is not known here: %s", text);
 }
 
 // MFMA -----------------------------------------------------------------------------------------
@@ -417,6 +462,8 @@ static int run(void (*const* kernels)()) {
   emu::moved(x, control, __COUNTER__)
 #define __builtin_amdgcn_ds_swizzle(x, pattern) emu::swizzled(x, pattern, __COUNTER__)
 #define __builtin_amdgcn_perm(first, second, selectors) emu::permuted(first, second, selectors)
+#define __builtin_amdgcn_readfirstlane(x) \
+  ((unsigned)emu::in_wave(emu::FIRST, __COUNTER__, (unsigned)(x), 0))
 #define __builtin_amdgcn_ballot_w64(on) emu::in_wave(emu::BALLOT, __COUNTER__, on, 0)
 #define __hip_atomic_fetch_add(p, x, order, scope) emu::fetch_add(p, x)
 #define __hip_atomic_fetch_and(p, x, order, scope) emu::fetch_and(p, x)

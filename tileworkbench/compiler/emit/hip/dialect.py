@@ -11,6 +11,13 @@ from tileworkbench.compiler.emit.c_like.dialect import Dialect, Function, shown
 from tileworkbench.compiler.emit.c_like.helpers import Helper
 from tileworkbench.compiler.emit.c_like.program import Module, generate
 from tileworkbench.compiler.emit.c_like.statements import GRID_BARRIER, KernelWriter
+from tileworkbench.compiler.emit.hip.asynchronous import (
+    FIRST,
+    copy_in_line,
+    least_copies,
+    wait_helper,
+    with_first,
+)
 from tileworkbench.compiler.emit.hip.atomics import atomic, float_update, narrow_update
 from tileworkbench.compiler.emit.hip.declarations import (
     BIT_CASTS,
@@ -65,7 +72,9 @@ class Hip(Dialect):
     helpers = HELPERS
     picks: ClassVar[Mapping[int, str]] = {16: "pick16", 8: "pick8"}
     math = {**MATH, "rsqrt": "rsqrt"}
-    words = frozenset({*DECLARATIONS, "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize"})
+    words = frozenset(
+        {*DECLARATIONS, FIRST, "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize"}
+    )
     pattern = r"(mfma|atomic|warp|source)_\w+|[fiu](16|32|64)[xr]\d+|bf16r8"
 
     @property
@@ -90,7 +99,7 @@ class Hip(Dialect):
             bytes_ = max(function.shared_bytes, 1)
             aligned = "__attribute__((aligned(1024)))"
             lines.append(f"  __shared__ {aligned} unsigned char shared_memory[{bytes_}];")
-        return "\n".join([*lines, *function.lines, "}"])
+        return "\n".join([*lines, *with_first(function.lines, self.thread_index), "}"])
 
     def source_kernel(self, kernel: SourceKernel) -> str:
         raise UnsupportedError(
@@ -159,6 +168,13 @@ class Hip(Dialect):
                 return [f"{use(f'fence_{kind}')}();"]
             case simt.Mma():
                 return [self.product(stmt, writer)]
+            case simt.AsyncCopy(in_line=True):
+                return [copy_in_line(stmt, writer)]
+            case simt.CommitGroup(simt.Engine.CP_ASYNC):
+                return []  # the machine counts instructions
+            case simt.WaitGroup(pending, simt.Engine.CP_ASYNC):
+                name, helper = wait_helper(pending * least_copies(writer.program, stmt))
+                return [f"{use(name, helper)}();"]
         raise self.missing(shown(stmt))
 
     def product(self, stmt: simt.Mma, writer: KernelWriter) -> str:

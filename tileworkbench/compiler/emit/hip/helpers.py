@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tileworkbench.compiler.emit.c_like.helpers import Helper, common_helpers
+from tileworkbench.compiler.emit.hip.asynchronous import COPIES
 from tileworkbench.compiler.emit.hip.atomics import ATOMICS
 from tileworkbench.compiler.emit.hip.declarations import BIT_CASTS
 from tileworkbench.compiler.emit.hip.exchanges import EXCHANGES
@@ -83,6 +84,7 @@ HELPERS: dict[str, Helper] = {
     },
     "pick16": _helper("unsigned pick16(const unsigned* w, int i, int step)", _PICK_16),
     "pick8": _helper("unsigned pick8(const unsigned* w, int i, int step)", _PICK_8),
+    **COPIES,
     **ATOMICS,
     **EXCHANGES,
 }

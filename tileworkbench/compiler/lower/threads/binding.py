@@ -22,6 +22,7 @@ from tileworkbench.compiler.layout.contain import contains
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.layout.maps import DigitMap, build_map
+from tileworkbench.compiler.lower.threads import copies_in_line
 from tileworkbench.compiler.lower.threads.context import ThreadContext
 from tileworkbench.compiler.lower.threads.inference import (
     NOTHING,
@@ -58,7 +59,8 @@ def infer_nest(
     if not nest.fragments:
         if level is Level.COMMON:
             return NOTHING
-        return LayoutUpdate((), plan_nest(nest, layouts, context))
+        in_line = copies_in_line.plan(nest, layouts, context)
+        return LayoutUpdate((), in_line or plan_nest(nest, layouts, context))
     conflict: LayoutConflict | None = None
     for access in _sources(nest, layouts, level):
         try:

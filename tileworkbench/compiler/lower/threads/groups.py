@@ -32,7 +32,9 @@ from tileworkbench.compiler.ir.expr import (
 from tileworkbench.compiler.ir.rewrite import Rewriter, substitute, walk
 from tileworkbench.compiler.ir.simt import AsyncCopy
 from tileworkbench.compiler.ir.tile import Parallel
+from tileworkbench.compiler.lower.threads import copies_in_line
 from tileworkbench.compiler.lower.threads.context import ThreadContext
+from tileworkbench.compiler.lower.threads.inference import LayoutMap
 from tileworkbench.compiler.lower.threads.iterations import (
     SymbolicIterations,
     guarded,
@@ -218,6 +220,7 @@ class Group:
                 Address(load.buffer, source),
                 width,
                 value.predicate,
+                copies_in_line.engine_of(self.context.target.machine) is not None,
                 site=stmt.site,
             )
         return self.put(stmt, value, start, width)
@@ -233,7 +236,7 @@ class Group:
 
     def is_asynchronous(self, stmt: st.Store | st.Atomic, value: Load, width: int) -> bool:
         """Whether the copy engine can take a vector of a copy that may come later."""
-        engine = self.context.target.machine.engine("cp.async")
+        engine = self.context.target.machine.thread_copies
         return (
             self.context.asynchronous
             and isinstance(stmt, st.Store)
@@ -245,7 +248,15 @@ class Group:
             and width * stmt.buffer.dtype.bits in [8 * size for size in engine.sizes]
             and (value.predicate is None or is_zero(value.safe))
             and not self.once()
+            and (not engine.in_line or self.is_in_line(value))
         )
+
+    def is_in_line(self, value: Load) -> bool:
+        """Whether the nest was laid out for an engine that fills a tile by whole warps."""
+        if value.predicate is not None or self.context.started:
+            return False
+        loop = copies_in_line.plan(self.nest, LayoutMap({}), self.context)
+        return loop is not None and self.nest.op.loop_layout in (None, loop)
 
     # Expressions
 

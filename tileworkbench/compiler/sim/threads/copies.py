@@ -135,6 +135,8 @@ def translate_copy(stmt: simt.AsyncCopy, expr: ExpressionTranslator) -> Any:
         addresses = _destination(frame, tile, index, active, elements)
         frame.counters.shared(frame.site, tile.name, "cp.async", addresses, active, width)
         threads = np.flatnonzero(active)
+        if stmt.in_line:
+            _check_line(addresses[threads] - threads % frame.warp * width, threads // frame.warp)
         data = _bytes_of(rows[threads], bits)
         at = addresses[threads]
         if frame.lock_step or frame.copies is None:
@@ -171,6 +173,12 @@ def _destination(
     wrong = active & (gap != (elements - 1) * tile.bits // 8)
     report_threads(frame, FindingKind.MISALIGNED, NOT_CONTIGUOUS, tile.name, index, wrong)
     return addresses
+
+
+def _check_line(bases: Array, warps: Array) -> None:
+    """The threads of a warp store one behind the other, from one place on."""
+    if (bases[1:] != bases[:-1])[warps[1:] == warps[:-1]].any():
+        raise VerifyError("the copies of a warp do not lie one behind the other")
 
 
 def _bytes_of(rows: Array, bits: int) -> Array:
