@@ -30,7 +30,7 @@ def test_loads_come_before_products_and_stores_behind_them(stages: int) -> None:
     loop = loop_of(stages)
     loads = [found.start() for found in re.finditer(r"\(&[AB]\[", loop)]
     products = [found.start() for found in re.finditer(r"mfma_\w+\(", loop)]
-    stores = [found.start() for found in re.finditer(r"\(&[AB]_shared\[[^=]*= \(u32x4\)", loop)]
+    stores = [found.start() for found in re.finditer(r"\(&[AB]_shared\[[^=]*= \(u32x[24]\)", loop)]
     assert (len(loads), len(stores)) == (2, 2)
     assert max(loads) < min(products) and max(products) < min(stores)
 

@@ -68,7 +68,7 @@ def test_without_rocm_a_kernel_cannot_be_called():
 def test_without_a_compiler_there_is_the_text(monkeypatch):
     monkeypatch.setattr(clang, "_programs", lambda: None)
     kernel = tw.compile(matmul(128, 128, 64, "bfloat16"), target="hip:gfx942")
-    assert "mfma_32x128x16_bf16" in kernel.source
+    assert "mfma_32x32x16_bf16" in kernel.source
     with pytest.raises(UnsupportedError) as caught:
         kernel.asm
     assert caught.value.render() == (

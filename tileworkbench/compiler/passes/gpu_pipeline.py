@@ -58,8 +58,10 @@ def _without_copies(target: Target) -> tuple[Pass, ...]:
     if engine is not None and not engine.in_line:  # it copies whatever a kernel has
         return ()
     from tileworkbench.compiler.passes.prefetch_registers import PrefetchRegisters
+    from tileworkbench.compiler.passes.turn_tiles import TurnTiles
 
-    return (PrefetchRegisters(target),)
+    turns = (TurnTiles(target),) if target.machine.move(loads=True) is None else ()
+    return (PrefetchRegisters(target), *turns)
 
 
 def _with_stores(target: Target) -> tuple[Pass, ...]:

@@ -66,8 +66,8 @@ class ThreadIterations(Protocol):
     def slot(self, buffer: Buffer, indices: tuple[Expr, ...], lane: Expr) -> Expr:
         """The register of a fragment's element."""
 
-    def are_neighbours(self, buffer: Buffer, indices: tuple[Expr, ...]) -> bool:
-        """Whether the lanes of a group are neighbouring registers."""
+    def apart(self, buffer: Buffer, indices: tuple[Expr, ...]) -> int:
+        """How many registers the lanes of a group are apart, 0 where no number says it."""
 
 
 @dataclass(slots=True)
@@ -181,7 +181,10 @@ class Group:
             return None
         if value in self.plan.shared:
             return None
-        read = self.plan.loads.get(value) or self.register_lanes(value.buffer, value.indices)
+        is_turned = self.turns(body, value)
+        read = self.plan.loads.get(value) or self.register_lanes(
+            value.buffer, value.indices, is_turned
+        )
         write = self.plan.stores.get(body) or self.register_lanes(body.buffer, body.indices)
         if not read or not write:
             return None
@@ -198,18 +201,30 @@ class Group:
             stmts.append(self.put(body, part, start, write))
         return stmts
 
-    def register_lanes(self, buffer: Buffer, indices: tuple[Expr, ...]) -> int:
-        """The lanes when a group is neighbouring registers of a fragment, else 0."""
+    def turns(self, stmt: st.Store | st.Atomic, load: Load) -> bool:
+        """Whether elements as short as parts of a register may be stored from several registers
+        apart: where no matrix instruction does that for a warp.
+        """
+        short = load.buffer.dtype.bits in (8, 16) and load.buffer.dtype == stmt.buffer.dtype
+        return short and self.context.target.machine.move(loads=True) is None
+
+    def register_lanes(
+        self, buffer: Buffer, indices: tuple[Expr, ...], may_be_apart: bool = False
+    ) -> int:
+        """The lanes when a group is neighbouring registers of a fragment, or some that are evenly
+        apart, else 0.
+        """
         if buffer.scope != "local.fragment":
             return 0
-        neighbours = self.iterations.are_neighbours(buffer, self.inline(indices))
-        return self.plan.lanes if neighbours else 0
+        apart = self.iterations.apart(buffer, self.inline(indices))
+        return self.plan.lanes if apart == 1 or (apart and may_be_apart) else 0
 
     def move(self, stmt: st.Store | st.Atomic, load: Load, start: int, width: int) -> st.Stmt:
         """One vector from its source to its destination."""
         if load.buffer.scope == "local.fragment":
             slot = self.slot(load.buffer, load.indices, int_const(start))
-            value = Load(self.context.registers(load.buffer), _widened((slot,), width))
+            apart = self.iterations.apart(load.buffer, self.inline(load.indices))
+            value = Load(self.context.registers(load.buffer), _widened((slot,), width, apart))
             return self.put(stmt, value, start, width)
         value = self.vector(load, start, width)
         if self.is_asynchronous(stmt, value, width):
@@ -369,12 +384,12 @@ def _is_vector_loop(stmt: st.Stmt) -> bool:
     return isinstance(stmt, st.For) and stmt.kind is st.LoopKind.VECTORIZED
 
 
-def _widened(indices: tuple[Expr, ...], width: int) -> tuple[Expr, ...]:
+def _widened(indices: tuple[Expr, ...], width: int, apart: int = 1) -> tuple[Expr, ...]:
     """The indices of `width` elements from `indices` on."""
     if width == 1:
         return indices
     last = indices[-1]
-    return (*indices[:-1], Ramp(last, cast(int_const(1), last.dtype), width))
+    return (*indices[:-1], Ramp(last, cast(int_const(apart), last.dtype), width))
 
 
 def vectorize(loop: st.For, context: ThreadContext) -> st.Stmt | None:

@@ -17,7 +17,7 @@ from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.rewrite import substitute
 from tileworkbench.compiler.ir.stmt import Atomic, Store
 from tileworkbench.compiler.ir.types import INT32
-from tileworkbench.compiler.layout.digits import Digit, DigitSum, NotDigitsError, Term
+from tileworkbench.compiler.layout.digits import Digit, DigitSum, NotDigitsError
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.index import Index
 from tileworkbench.compiler.layout.maps import DigitMap, unflatten
@@ -227,22 +227,22 @@ class Iterations:
             point.append(sub(other, int_const(low)) if low else other)
         return sum_expr(box, total, point)
 
-    def are_neighbours(self, buffer: Buffer, indices: tuple[Expr, ...]) -> bool:
-        """Whether the lanes of a group are neighbouring registers, from a multiple of their number
-        on.
+    def apart(self, buffer: Buffer, indices: tuple[Expr, ...]) -> int:
+        """How many registers the lanes of a group are apart, 0 where no number says it. Neighbours
+        begin at a multiple of their number.
         """
         access = self.accesses.get((buffer, indices))
         place = None if access is None else self.slot_digits(access)
         if place is None or self.lane_dim is None:
-            return False
-        unit = Term((Digit(self.lane_dim, 1, self.lanes),), 1)
-        rest = [term for term in place[1].terms if term != unit]
-        return (
-            len(rest) < len(place[1].terms)
-            and place[1].constant % self.lanes == 0
-            and not any(digit.dim == self.lane_dim for term in rest for digit in term.digits)
-            and all(term.stride % self.lanes == 0 for term in rest)
-        )
+            return 0
+        slots, whole = place[1], (Digit(self.lane_dim, 1, self.lanes),)
+        steps = [term.stride for term in slots.terms if term.digits == whole]
+        rest = [term for term in slots.terms if term.digits != whole]
+        if len(steps) != 1 or any(d.dim == self.lane_dim for term in rest for d in term.digits):
+            return 0
+        starts = (slots.constant, *(term.stride for term in rest))
+        aligned = not any(start % self.lanes for start in starts)
+        return steps[0] if steps[0] > 1 or (steps[0] == 1 and aligned) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,9 +268,9 @@ class SymbolicIterations:
         """Such a nest has no fragments: the inference refuses it."""
         raise LayoutError(f"a nest of symbolic extents indexes '{buffer.name}'")
 
-    def are_neighbours(self, buffer: Buffer, indices: tuple[Expr, ...]) -> bool:
+    def apart(self, buffer: Buffer, indices: tuple[Expr, ...]) -> int:
         """There are no registers."""
-        return False
+        return 0
 
 
 def _loop(name: str, extent: int, loops: list[tuple[Var, int]], context: ThreadContext) -> Expr:

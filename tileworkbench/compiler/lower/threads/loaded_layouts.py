@@ -74,6 +74,19 @@ def loaded_layout(
     return Layout((rows, columns), _place(columns, chosen)).expand(shape[:-2])
 
 
+def layout_between(
+    shape: tuple[int, int], bits: int, operand: Fragment, stores: Accesses, machine: Machine
+) -> Layout:
+    """The layout of a tile that threads fill by `stores`, and from which a warp loads `operand`
+    with K as the last dimension.
+    """
+    loads = _accesses(operand, bits, True)
+    chosen = _chosen(shape[1], bits, (loads, stores), machine.name, machine.shared, twice=True)
+    if isinstance(chosen, int):
+        return Layout.padded(shape, chosen)
+    return Layout(shape, _place(shape[1], chosen))
+
+
 def staged_results(op: Copy, layouts: LayoutMap, context: ThreadContext) -> Iterator[Proposal]:
     """The layout of a tile through which a copy takes what is in registers to other copies."""
     tile, result = op.dst.buffer, layouts.fragment(op.src.buffer)
@@ -130,14 +143,15 @@ def _stored_layouts(shape: tuple[int, ...], bits: int, machine: Machine) -> Iter
 
 @dataclass(frozen=True, slots=True)
 class _Swizzle:
-    """The number of a unit XORed with ``row // divisor % count``; where `turned`, two rows change
-    places if ``row // turned`` is odd.
+    """The number of a unit XORed with ``row // divisor % count``, and with ``row // again % count``
+    where there is such; where `turned`, two rows change places if ``row // turned`` is odd.
     """
 
     unit: int
     divisor: int
     count: int
     turned: int = 0
+    again: int = 0
 
 
 def _place(columns: int, swizzle: _Swizzle) -> Place:
@@ -145,6 +159,8 @@ def _place(columns: int, swizzle: _Swizzle) -> Place:
 
     def place(i: Any, j: Any) -> Any:
         number = j // unit ^ i // divisor % count if count > 1 else j // unit
+        if swizzle.again:
+            number = number ^ i // swizzle.again % count
         if swizzle.turned:
             i = i // 2 * 2 + (i % 2 ^ i // swizzle.turned % 2)
         return i * columns + number * unit + j % unit
@@ -154,16 +170,22 @@ def _place(columns: int, swizzle: _Swizzle) -> Place:
 
 @lru_cache(maxsize=256)
 def _chosen(
-    columns: int, bits: int, accesses: tuple[Accesses, Accesses], arch: str, memory: SharedMemory
+    columns: int,
+    bits: int,
+    accesses: tuple[Accesses, Accesses],
+    arch: str,
+    memory: SharedMemory,
+    twice: bool = False,
 ) -> _Swizzle | int:
     """The first swizzle without conflicts, else what has the fewest; rows further apart where no
-    swizzle has as few in loads.
+    swizzle has as few in loads. `twice` also tries those by two parts of the row's number.
     """
     loads, stores = accesses
     plain = _padded(columns)
     least = _cost(plain, bits, loads, memory, ideal=True)
     best: tuple[int, int, _Swizzle | int] | None = None
-    choices: list[_Swizzle | int] = [*_swizzles(columns, bits), *_pitches(columns, bits)]
+    swizzles = [*_swizzles(columns, bits), *(_double(columns, bits) if twice else ())]
+    choices: list[_Swizzle | int] = [*swizzles, *_pitches(columns, bits)]
     for choice in choices:
         padded = isinstance(choice, int)
         if padded and best is not None and best[0] <= least:
@@ -198,6 +220,16 @@ def _swizzles(columns: int, bits: int) -> Iterator[_Swizzle]:
         yield _Swizzle(columns, 1, 1, turned)
         for divisor in (2, 4, 8) if columns == 8 * unit else ():
             yield _Swizzle(unit, divisor, 8, turned)
+
+
+def _double(columns: int, bits: int) -> Iterator[_Swizzle]:
+    """Swizzles by two parts of the row's number, in pieces of 16 bytes."""
+    unit = 128 // bits
+    for count in (8, 4, 2):
+        if columns % (unit * count) == 0:
+            for divisor, again, turned in product((1, 2, 4), (4, 8, 16, 32), (0, 8, 16, 32)):
+                if again > divisor:
+                    yield _Swizzle(unit, divisor, count, turned, again)
 
 
 def _pitches(columns: int, bits: int) -> Iterator[int]:
