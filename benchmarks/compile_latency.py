@@ -18,6 +18,7 @@ import tempfile
 import textwrap
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ PEERS = {
     "TileLang": ("TILEWORKBENCH_TILELANG_PYTHON", "tilelang_cuda.py", 3),
     "Triton": ("TILEWORKBENCH_TRITON_PYTHON", "triton_cuda.py", 3),
 }
-GPU_GROUPS = (("gpu_matmul",), ("gpu_attention",))
+GPU_GROUPS = (("gpu_matmul",), ("gpu_attention",), ("hopper_matmul",), ("hopper_attention",))
 GPU_IMPORT = "sm_80: import of its passes and code generator"
 SIZE = 1024
 
@@ -61,14 +62,22 @@ LIMITS: dict[str, tuple[str, float | None]] = {
     "sm_80: matmul, NVRTC to cubin": ("ms", None),
     "sm_80: attention to CUDA text, cold": ("ms", 150),
     "sm_80: attention, NVRTC to cubin": ("ms", None),
+    "sm_90a: matmul to CUDA text, cold": ("ms", 150),
+    "sm_90a: matmul, NVRTC to cubin": ("ms", None),
+    "sm_90a: attention to CUDA text, cold": ("ms", 300),
+    "sm_90a: attention, NVRTC to cubin": ("ms", None),
     "TileLang: import": ("ms", None),
     "TileLang, sm_80: matmul to CUDA text, first in the process": ("ms", None),
     "TileLang, sm_80: matmul to CUDA text, again": ("ms", None),
     "TileLang, sm_80: attention to CUDA text": ("ms", None),
+    "TileLang, sm_90a: matmul to CUDA text": ("ms", None),
+    "TileLang, sm_90a: attention to CUDA text": ("ms", None),
     "Triton: import": ("ms", None),
     "Triton, sm_80: matmul to cubin, first in the process": ("ms", None),
     "Triton, sm_80: matmul to cubin, again": ("ms", None),
     "Triton, sm_80: attention to cubin": ("ms", None),
+    "Triton, sm_90a: matmul to cubin": ("ms", None),
+    "Triton, sm_90a: attention to cubin": ("ms", None),
     "numba: import": ("ms", None),
     "numba: compile, first in the process": ("ms", None),
     "numba: compile, another function compiled before": ("ms", None),
@@ -224,19 +233,21 @@ def measure_disk() -> dict[str, float]:
     return {"compile, from the disk cache": taken}
 
 
-def measure_gpu(name: str, program: Any) -> dict[str, float]:
+def measure_gpu(arch: str, name: str, program: Any) -> dict[str, float]:
     """The first compilation for a GPU in a process, in memory and without a device."""
     import tileworkbench as tw
 
-    imported, missing_nvrtc = timed(import_gpu)
-    text, kernel = timed(lambda: tw.compile(program, target="sim:sm_80"))
-    found = {f"sm_80: {name} to CUDA text, cold": text, GPU_IMPORT: imported}
+    imported, missing_nvrtc = timed(lambda: import_gpu(arch))
+    text, kernel = timed(lambda: tw.compile(program, target=f"sim:{arch}"))
+    found = {f"{arch}: {name} to CUDA text, cold": text}
+    if arch == "sm_80":
+        found[GPU_IMPORT] = imported
     if missing_nvrtc() is None:
-        found[f"sm_80: {name}, NVRTC to cubin"], _ = timed(lambda: kernel.asm)
+        found[f"{arch}: {name}, NVRTC to cubin"], _ = timed(lambda: kernel.asm)
     return found
 
 
-def import_gpu() -> Callable[[], str | None]:
+def import_gpu(arch: str) -> Callable[[], str | None]:
     """Import what compiles for a GPU; returns what says whether NVRTC is missing."""
     from tileworkbench import compile  # noqa: F401
     from tileworkbench.compiler.device import sim  # noqa: F401
@@ -244,20 +255,20 @@ def import_gpu() -> Callable[[], str | None]:
     from tileworkbench.compiler.passes.pipeline import pipeline
     from tileworkbench.compiler.target import parse_target
 
-    pipeline(parse_target("sim:sm_80"))
+    pipeline(parse_target(f"sim:{arch}"))
     return missing_nvrtc
 
 
-def measure_gpu_matmul() -> dict[str, float]:
+def measure_gpu_matmul(arch: str) -> dict[str, float]:
     from tileworkbench.kernels import matmul
 
-    return measure_gpu("matmul", matmul(SIZE, SIZE, SIZE, "float16", num_stages=3))
+    return measure_gpu(arch, "matmul", matmul(SIZE, SIZE, SIZE, "float16", num_stages=3))
 
 
-def measure_gpu_attention() -> dict[str, float]:
+def measure_gpu_attention(arch: str) -> dict[str, float]:
     from tileworkbench.kernels import flash_attention
 
-    return measure_gpu("attention", flash_attention(1, 8, SIZE, SIZE, 64, "float16"))
+    return measure_gpu(arch, "attention", flash_attention(1, 8, SIZE, SIZE, 64, "float16"))
 
 
 def initialize_llvm() -> None:
@@ -335,8 +346,10 @@ CHILDREN: dict[str, Callable[[], dict[str, float]]] = {
     "cold": measure_cold,
     "disk": measure_disk,
     "card": measure_card,
-    "gpu_matmul": measure_gpu_matmul,
-    "gpu_attention": measure_gpu_attention,
+    "gpu_matmul": partial(measure_gpu_matmul, "sm_80"),
+    "gpu_attention": partial(measure_gpu_attention, "sm_80"),
+    "hopper_matmul": partial(measure_gpu_matmul, "sm_90a"),
+    "hopper_attention": partial(measure_gpu_attention, "sm_90a"),
 }
 
 if __name__ == "__main__":

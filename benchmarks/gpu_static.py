@@ -1,5 +1,6 @@
-"""What GPU kernels cost by their cubins: registers, spills, and the instructions of the main loop
-by what executes them. No GPU is needed, and no time is measured.
+"""What GPU kernels cost by their cubins: registers, spills, shared memory, the warps that one
+multiprocessor holds, and the instructions of the main loop by what executes them. No GPU is needed,
+and no time is measured.
 
 The same tiles and threads with TileLang and Triton, where an interpreter has them
 (``TILEWORKBENCH_TILELANG_PYTHON``, ``TILEWORKBENCH_TRITON_PYTHON``): their scripts write code,
@@ -11,8 +12,9 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,10 @@ from common import FOLDER, environment, markdown_table, run_child, write_results
 
 import tileworkbench as tw
 import tileworkbench.language as T
+from tileworkbench.compiler.analysis.occupancy import occupancy
 from tileworkbench.compiler.device.nvidia.nvdisasm import disassemble
 from tileworkbench.compiler.device.nvidia.nvrtc import compile_cuda
-from tileworkbench.compiler.device.nvidia.sass import Loop, main_loop
+from tileworkbench.compiler.device.nvidia.sass import Loop, main_loop, whole
 from tileworkbench.kernels import (
     chunk_scan,
     dequant_matmul,
@@ -44,10 +47,15 @@ SIZE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One kernel: what makes it, and whether all of them are compiled with fast math."""
+    """One kernel: what makes it, and whether all of them are compiled with fast math. Of a `masked`
+    one the peers' loop is that of the steps without a mask, so ours has a row for such a step, and
+    one for a step with it. `archs` are the architectures that have what it takes.
+    """
 
     make: Callable[[], Any]
     fast_math: bool = False
+    masked: bool = False
+    archs: tuple[str, ...] = ARCHS
 
 
 def attention(dim: int, block: tuple[int, int], threads: int, causal: bool = False) -> Any:
@@ -107,10 +115,13 @@ ROWS = {
     "matmul fp16 128x256x64, 256 threads": Row(lambda: product("float16", (128, 256, 64), 256)),
     "matmul int8 128x128x64, 128 threads": Row(lambda: product("int8", (128, 128, 64), 128)),
     "matmul int8, B transposed": Row(lambda: product("int8", (128, 128, 64), 128, trans_B=True)),
+    "matmul fp8, B transposed": Row(
+        lambda: product("float8_e4m3fn", (128, 128, 64), 128, trans_B=True), archs=("sm_90a",)
+    ),
     "attention D=64 128x128, 256 threads": Row(lambda: attention(64, (128, 128), 256), True),
     "attention D=128 128x128, 256 threads": Row(lambda: attention(128, (128, 128), 256), True),
     "the same, exact": Row(lambda: attention(128, (128, 128), 256)),
-    "the same, causal": Row(lambda: attention(128, (128, 128), 256, True), True),
+    "the same, causal": Row(lambda: attention(128, (128, 128), 256, True), True, True),
     "attention D=128 128x64, 128 threads": Row(lambda: attention(128, (128, 64), 128), True),
     "dequant int4 128x128x64, 128 threads": Row(
         lambda: dequant_matmul(SIZE, SIZE, SIZE, "int4", block_M=128)
@@ -123,13 +134,37 @@ ROWS = {
 }
 
 
+NOTES = """An iteration is the shortest loop with most tensor instructions; kernels without one are
+counted whole. TileLang's int8 loop has no copies: they stand around it. ptxas unrolls its matmuls
+on sm_90a by two where their tiles are 128 x 128.
+
+Where others per tensor instruction are more than the better peer's:
+
+- sm_80, matmul 128x128x64: 2 instructions of 244: six more integer ones, fewer barriers.
+- sm_80, attention of D = 64 (6 of 597) and causal (6 of 857): sums begin with 0 and maxima with
+  -inf (4 instructions; beginning with the first element is another result for NaN), and what is
+  rescaled is (a - b) * scale, which is exact where a = b, not a * scale - b * scale (2).
+- int8 with B along N: both load it byte by byte, 128 loads and 96 PRMT an iteration; the rest of
+  the difference is addresses, and copies that TileLang's loop leaves out. On sm_90a Triton turns B
+  in shared memory and takes wgmma: 175 others for a tile where ours has 319.
+- sm_90a, matmul 128x256x64: our instructions are twice as wide (n256): 46 others for a tile,
+  TileLang 85.
+- sm_90a, int4: weights are decoded into registers for mma.sync, Triton's into an operand of wgmma:
+  767 others for a tile, Triton 463. Through shared memory (the row below) it is 331, and wgmma."""
+MASK = ", a step with its mask"
+
+
 @dataclass(frozen=True, slots=True)
 class Count:
-    """The main loop of one kernel, and what ptxas gave it."""
+    """The main loop of one kernel, and what ptxas gave it. `shared` is in bytes of a block, `warps`
+    are those of a multiprocessor.
+    """
 
     loop: Loop
     registers: int
     spilled: int
+    shared: int
+    warps: int
 
     def cells(self) -> list[str]:
         kinds = self.loop.kinds
@@ -138,24 +173,36 @@ class Count:
         ratio = f"{rest / tensor:.2f}" if tensor else ""
         parts = [str(kinds.get(kind, 0) or "") for kind in KINDS]
         total = [str(len(self.loop.instructions)), str(tensor or ""), ratio]
-        return [*total, *parts, str(self.registers), str(self.spilled or "")]
+        numbers = [str(self.registers), str(self.spilled or ""), str(self.shared), str(self.warps)]
+        return [*total, *parts, *numbers]
 
 
-def count(sass: str, log: Any) -> Count:
+def held(arch: str, threads: int, shared: int, registers: int) -> int:
+    """The warps of such blocks that one multiprocessor holds at once."""
+    found = occupancy(arch, threads, shared, registers)
+    assert found is not None
+    return found.warps
+
+
+def loop_of(sass: str) -> Loop:
     """The main loop of a disassembly; of a kernel without one all of its instructions."""
-    loop = main_loop(sass) or Loop(0, tuple(_straight(sass)))
-    found = max(log, key=lambda kernel: kernel.registers)
-    return Count(loop, found.registers, found.spill_store_bytes + found.spill_load_bytes)
+    return main_loop(sass) or whole(sass)
 
 
-def _straight(sass: str) -> list[str]:
-    lines = (line.partition("*/")[2].strip() for line in sass.splitlines() if "/*0" in line)
-    return [line.split()[0] for line in lines if line and not line.startswith("@")]
-
-
-def ours(row: Row, arch: str) -> Count:
+def ours(name: str, row: Row, arch: str) -> dict[str, Count]:
+    """Our kernel, by the name of the row."""
     kernel = tw.compile(row.make(), target=f"cuda:{arch}", fast_math=row.fast_math)
-    return count(kernel.sass, kernel.resources)
+    taken = max(kernel.resources, key=lambda each: each.registers)
+    spilled = taken.spill_store_bytes + taken.spill_load_bytes
+    shared = kernel.stats.shared_bytes
+    warps = held(arch, kernel.threads, shared, taken.registers)
+    loop = loop_of(kernel.sass)
+    counted = Count(loop, taken.registers, spilled, shared, warps)
+    if not row.masked:
+        return {name: counted}
+    rest = Counter(loop.instructions) - Counter(loop.skipped)
+    without = replace(loop, instructions=tuple(rest.elements()))
+    return {name: replace(counted, loop=without), name + MASK: counted}
 
 
 def theirs(peer: str, folder: Path) -> tuple[dict[tuple[str, str], Count], str]:
@@ -172,11 +219,15 @@ def theirs(peer: str, folder: Path) -> tuple[dict[tuple[str, str], Count], str]:
             options = [*(f"-I{path}" for path in made["includes"]), *made["options"]]
             options += ["--use_fast_math"] if ROWS[entry["row"]].fast_math else []
             build = compile_cuda(data.decode(), entry["arch"], options=options)
-            found[key] = count(disassemble(build.cubin, data.decode()), build.kernels)
+            sass = disassemble(build.cubin, data.decode())
+            kernel = max(build.kernels, key=lambda each: each.registers)
+            spilled = kernel.spill_store_bytes + kernel.spill_load_bytes
+            numbers = kernel.registers, spilled, entry["shared"] + kernel.shared_bytes
         else:
             sass = disassemble(data, "")
-            loop = main_loop(sass) or Loop(0, tuple(_straight(sass)))
-            found[key] = Count(loop, entry["registers"], entry["spilled"])
+            numbers = entry["registers"], entry["spilled"], entry["shared"]
+        warps = held(entry["arch"], entry["threads"], numbers[2], numbers[0])
+        found[key] = Count(loop_of(sass), *numbers, warps)
     return found, made["version"]
 
 
@@ -190,28 +241,31 @@ def main() -> None:
     results: dict[tuple[str, str, str], Count] = {}
     versions: dict[str, str] = {}
     for name, row in rows.items():
-        for arch in archs:
-            results[name, arch, "ours"] = ours(row, arch)
+        for arch in (each for each in archs if each in row.archs):
+            for shown, counted in ours(name, row, arch).items():
+                results[shown, arch, "ours"] = counted
     with tempfile.TemporaryDirectory() as place:
         for peer in PEERS:
             folder = Path(place) / peer
             folder.mkdir()
-            counted, versions[peer] = theirs(peer, folder)
-            for (name, arch), found in counted.items():
-                if name in rows and arch in archs:
+            entries, versions[peer] = theirs(peer, folder)
+            for (name, arch), found in entries.items():
+                if name in rows and arch in archs and arch in rows[name].archs:
                     results[name, arch, peer] = found
     tables = []
     for arch in archs:
         cells = [
             [name, who, *results[name, arch, who].cells()]
-            for name in rows
+            for row in rows
+            for name in (row, row + MASK)
             for who in ("ours", *PEERS)
             if (name, arch, who) in results
         ]
         columns = ["kernel", "who", "instructions", "tensor", "others per tensor", *KINDS]
-        table = markdown_table([*columns, "registers", "spilled bytes"], cells)
+        columns += ["registers", "spilled bytes", "shared bytes", "warps"]
+        table = markdown_table(columns, cells)
         tables.append(f"## {arch}\n\n{table}")
-    text = "\n\n".join(tables)
+    text = "\n\n".join([*tables, NOTES])
     print(text)
     if not options.rows and archs == list(ARCHS):
         data = {
@@ -219,6 +273,8 @@ def main() -> None:
                 "kinds": found.loop.kinds,
                 "registers": found.registers,
                 "spilled": found.spilled,
+                "shared": found.shared,
+                "warps": found.warps,
             }
             for key, found in results.items()
         }

@@ -87,10 +87,10 @@ def make_attention():
     return attention
 
 
-def lowered_ms(make) -> float:
+def lowered_ms(make, arch="sm_80") -> float:
     """Tracing and lowering to CUDA text."""
     begin = time.perf_counter()
-    with tilelang.tvm.target.Target({"kind": "cuda", "arch": "sm_80"}) as target:
+    with tilelang.tvm.target.Target({"kind": "cuda", "arch": arch}) as target:
         artifact = tilelang.lower(
             make(), target=target, enable_host_codegen=False, enable_device_compile=False
         )
@@ -106,6 +106,8 @@ if __name__ == "__main__":
         "TileLang, sm_80: matmul to CUDA text, first in the process": lowered_ms(make_matmul),
         "TileLang, sm_80: matmul to CUDA text, again": lowered_ms(make_matmul),
         "TileLang, sm_80: attention to CUDA text": lowered_ms(make_attention),
+        "TileLang, sm_90a: matmul to CUDA text": lowered_ms(make_matmul, "sm_90a"),
+        "TileLang, sm_90a: attention to CUDA text": lowered_ms(make_attention, "sm_90a"),
         "version": tilelang.__version__,
     }
     print(json.dumps(found))

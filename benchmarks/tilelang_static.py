@@ -16,6 +16,7 @@ SIZE, HEADS = 4096, 16
 def product(tile, threads, dtype="float16", transposed=False):
     m, n, k = tile
     total, out = ("int32", "int32") if dtype == "int8" else ("float32", dtype)
+    out = "float32" if dtype == "float8_e4m3" else out
     shape_b, box_b = ((SIZE, SIZE), (n, k)) if transposed else ((SIZE, SIZE), (k, n))
 
     @T.prim_func
@@ -117,6 +118,7 @@ ROWS = {
     "matmul fp16 128x256x64, 256 threads": lambda: product((128, 256, 64), 256),
     "matmul int8 128x128x64, 128 threads": lambda: product((128, 128, 64), 128, "int8"),
     "matmul int8, B transposed": lambda: product((128, 128, 64), 128, "int8", True),
+    "matmul fp8, B transposed": lambda: product((128, 128, 64), 128, "float8_e4m3", True),
     "attention D=64 128x128, 256 threads": lambda: attended(64, 128, 128, 256),
     "attention D=128 128x128, 256 threads": lambda: attended(128, 128, 128, 256),
     "attention D=128 128x64, 128 threads": lambda: attended(128, 128, 64, 128),
@@ -144,7 +146,12 @@ def main():
             # What TileLang puts above its text where NVRTC compiles it.
             head = "#include <tl_templates/cuda/nvrtc_std.h>\n"
             (folder / name).write_text(head + str(artifact.kernel_source))
-            kernels.append({"row": row, "arch": arch, "file": name})
+            (function,) = artifact.device_mod.functions.values()
+            taken = {
+                "shared": int(function.attrs.get("dyn_shared_memory_buf", 0)),
+                "threads": int(function.attrs["thread_extent"]["threadIdx.x"]),
+            }
+            kernels.append({"row": row, "arch": arch, "file": name, **taken})
     root = Path(tilelang.__file__).parent
     headers = root.parent / "nvidia/cu13/include"  # of nvidia-cuda-runtime, -cccl and -crt
     includes = [root / "src", root / "3rdparty/cutlass/include", headers, headers / "cccl"]

@@ -68,8 +68,12 @@ def attention(
     tl.store(O + rows[:, None] + within[None, :], total.to(tl.float16))
 
 
-def compiled_ms(function, signature, constants, stages):
-    """Milliseconds from the Python function to a cubin for sm_80."""
+# The instruction of PTX that a cubin with matrix instructions comes from.
+PRODUCTS = {80: "mma.sync", 90: "wgmma"}
+
+
+def compiled_ms(function, signature, constants, stages, capability):
+    """Milliseconds from the Python function to a cubin for sm_80 (80) or sm_90a (90)."""
     names = function.arg_names
     aligned = {
         (names.index(name),): [["tt.divisibility", 16]]
@@ -80,22 +84,24 @@ def compiled_ms(function, signature, constants, stages):
     begin = time.perf_counter()
     source = ASTSource(function, kinds, constants, aligned)
     options = {"num_warps": 4, "num_stages": stages}
-    kernel = triton.compile(source, target=GPUTarget("cuda", 80, 32), options=options)
+    kernel = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
     taken = 1e3 * (time.perf_counter() - begin)
-    if not kernel.asm["cubin"].startswith(b"\x7fELF") or "mma.sync" not in kernel.asm["ptx"]:
+    ptx, cubin = kernel.asm["ptx"], kernel.asm["cubin"]
+    if not cubin.startswith(b"\x7fELF") or PRODUCTS[capability] not in ptx:
         raise RuntimeError("no cubin with matrix instructions came out")
     return taken
 
 
-def matmul_ms():
+def matmul_ms(capability=80):
     signature = {"A": "*fp16", "B": "*fp16", "C": "*fp32"}
-    return compiled_ms(matmul, signature, {"SIZE": SIZE, "BLOCK": 128, "BLOCK_K": 32}, stages=3)
+    constants = {"SIZE": SIZE, "BLOCK": 128, "BLOCK_K": 32}
+    return compiled_ms(matmul, signature, constants, 3, capability)
 
 
-def attention_ms():
+def attention_ms(capability=80):
     signature = dict.fromkeys(("Q", "K", "V", "O"), "*fp16") | {"scale": "fp32"}
     constants = {"SIZE": SIZE, "HEADS": HEADS, "DIM": DIM, "BLOCK": 64}
-    return compiled_ms(attention, signature, constants, stages=2)
+    return compiled_ms(attention, signature, constants, 2, capability)
 
 
 if __name__ == "__main__":
@@ -107,6 +113,8 @@ if __name__ == "__main__":
             "Triton, sm_80: matmul to cubin, first in the process": matmul_ms(),
             "Triton, sm_80: matmul to cubin, again": matmul_ms(),
             "Triton, sm_80: attention to cubin": attention_ms(),
+            "Triton, sm_90a: matmul to cubin": matmul_ms(90),
+            "Triton, sm_90a: attention to cubin": attention_ms(90),
             "version": triton.__version__,
         }
     print(json.dumps(found))

@@ -153,7 +153,8 @@ def product(tile, kind="fp16", step=1):
     constants = {"SIZE": SIZE, "M": m, "N": n, "K": k}
     constants |= {"ROW_B": SIZE if step == 1 else 1, "STEP_B": step}
     constants["SUM"] = tl.int32 if integer else tl.float32
-    signature = {"A": f"*{kind}", "B": f"*{kind}", "C": "*i32" if integer else "*fp16"}
+    out = {"i8": "*i32", "fp8e4nv": "*fp32"}.get(kind, "*fp16")
+    signature = {"A": f"*{kind}", "B": f"*{kind}", "C": out}
     return matmul, signature, constants
 
 
@@ -179,6 +180,7 @@ ROWS = {
     "matmul fp16 128x256x64, 256 threads": (product((128, 256, 64)), 8, 3),
     "matmul int8 128x128x64, 128 threads": (product((128, 128, 64), "i8"), 4, 3),
     "matmul int8, B transposed": (product((128, 128, 64), "i8", SIZE), 4, 3),
+    "matmul fp8, B transposed": (product((128, 128, 64), "fp8e4nv", SIZE), 4, 3),
     "attention D=64 128x128, 256 threads": (attended(64, 128, 128), 8, 2),
     "attention D=128 128x128, 256 threads": (attended(128, 128, 128), 8, 2),
     "the same, causal": (attended(128, 128, 128, True), 8, 2),
@@ -253,6 +255,7 @@ def main():
                     {
                         **{"row": row, "arch": arch, "file": name},
                         **{"registers": registers, "spilled": spilled},
+                        **{"shared": kernel.metadata.shared, "threads": 32 * warps},
                     }
                 )
     print(json.dumps({"kernels": kernels, "version": triton.__version__}))

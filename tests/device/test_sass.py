@@ -10,7 +10,7 @@ import tileworkbench as tw
 import tileworkbench.language as T
 from tileworkbench.compiler.device.nvidia.nvdisasm import missing_nvdisasm
 from tileworkbench.compiler.device.nvidia.nvrtc import compile_cuda
-from tileworkbench.compiler.device.nvidia.sass import kind_of, loops_of, main_loop
+from tileworkbench.compiler.device.nvidia.sass import kind_of, loops_of, main_loop, whole
 from tileworkbench.kernels import flash_attention, matmul
 
 TEXT = """
@@ -60,6 +60,33 @@ def test_code_behind_a_kernel_that_jumps_back_is_no_loop():
     assert [loop.instructions for loop in loops_of(OUTSIDE)] == [("LDG.E", "BRA", "FADD", "BRA")]
 
 
+def test_a_whole_kernel_ends_at_its_padding():
+    assert whole(TEXT).instructions == ("MOV", "LDG.E", *SHORT, "FADD", "IADD3", "BRA.U", "EXIT")
+
+
+MASKED = """
+.L_x_0:
+        /*0010*/                   HMMA.16816.F32 R8, R4, R6, R8 ;
+        /*0020*/               @P0 BRA `(.L_x_1) ;
+        /*0030*/                   ISETP.GE.AND P1, PT, R2, R3, PT ;
+        /*0040*/                   FSEL R8, R8, -INF, P1 ;
+.L_x_1:
+        /*0050*/               @P2 BRA `(.L_x_2) ;
+        /*0060*/                   LDS R3, [R4] ;
+        /*0070*/                   FADD R3, R3, R3 ;
+        /*0080*/                   FADD R3, R3, R3 ;
+.L_x_2:
+        /*0090*/               @P3 BRA `(.L_x_0) ;
+"""
+
+
+def test_a_mask_is_arithmetic_that_a_jump_leaves_out():
+    """What reads memory is no mask, though a jump leaves out more of it."""
+    (loop,) = loops_of(MASKED)
+    assert loop.skipped == ("ISETP.GE.AND", "FSEL")
+    assert all(loop.skipped == () for loop in loops_of(TEXT))
+
+
 def test_the_main_loop_has_the_tensor_instructions_else_it_is_the_longest_inner_one():
     assert main_loop(TEXT).instructions == SHORT
     assert main_loop(TEXT.replace("HMMA.16816.F32", "FFMA")).instructions[1] == "FFMA"
@@ -103,6 +130,21 @@ def test_addresses_stand_in_the_instructions(make, tensor, integer):
     """One address for several ldmatrix, the rest as offsets; a stage is counted, not divided."""
     kinds = main_loop(tw.compile(make(), target="cuda:sm_80").sass).kinds
     assert kinds["tensor"] == tensor and kinds["integer"] <= integer
+
+
+@pytest.mark.nvrtc
+@pytest.mark.skipif(missing_nvdisasm() is not None, reason="nvdisasm is not installed")
+@pytest.mark.parametrize("block_N", [128, 256])
+def test_descriptors_are_computed_for_a_warp_and_not_for_each_thread(block_N):
+    """None is moved from a thread's registers: their loop has a third of the instructions then."""
+    make = matmul(
+        *(4096, 4096, 4096, T.float16),
+        **{"block_M": 128, "block_N": block_N, "block_K": 64, "num_stages": 3},
+        threads=block_N,
+    )
+    loop = main_loop(tw.compile(make, target="cuda:sm_90a").sass)
+    assert not [each for each in loop.instructions if each.startswith("R2UR")]
+    assert loop.kinds["integer"] <= 50
 
 
 @pytest.mark.nvrtc

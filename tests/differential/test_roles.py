@@ -4,11 +4,13 @@
 import numpy as np
 import pytest
 
+import tileworkbench as tw
 import tileworkbench.language as T
 from tests.capability import require
 from tests.differential.harness import (
     check_everywhere,
     check_executors,
+    check_on_threads,
     equals,
     random_array,
     run_native,
@@ -454,3 +456,34 @@ def test_a_pipeline_of_groups_that_are_not_neighbours():
     arguments = {"A": a, "B": b, "C": np.zeros((64, 64), np.float32), "D": np.zeros(512, np.int32)}
     check_everywhere(kernel, arguments, check)
     check(run_native(kernel.program, arguments, "sim:sm_80"))
+
+
+@pytest.mark.nvrtc
+def test_whole_warps_know_their_number_and_parted_lanes_are_not_asked():
+    """A part of a warp, a role of whole warps behind it, and one in a loop: all write their own."""
+
+    @T.prim_func
+    def kernel(A: T.Tensor((160,), "int32"), C: T.Tensor((160,), "int32")):
+        with T.Kernel(1, threads=160) as bx:
+            tx = T.get_thread_binding()
+            C[tx] = A[tx]
+            if tx < 40:
+                C[tx] = A[tx] * 2 + bx
+            with T.ws(1):
+                C[tx] = A[tx] * 3
+            for k in T.serial(2):
+                with T.ws(0):
+                    if tx >= 64:
+                        C[tx] = C[tx] + k + 7
+
+    a = random_array((160,), "int32") % 100
+    expected = a.copy()
+    expected[:40] *= 2
+    expected[128:] *= 3
+    expected[64:128] += 15
+    arguments = {"A": a, "C": np.zeros(160, np.int32)}
+    check_on_threads(kernel, arguments, equals(C=expected))
+    equals(C=expected)(run_native(kernel.program, arguments, "ptx:sm_80"))
+    text = tw.compile(kernel, target="cuda:sm_80").source
+    assert "warp_index >= 4 && warp_index < 5" in text  # threads 128 to 159
+    assert "if (threadIdx.x < 128)" in text

@@ -28,17 +28,20 @@ _KINDS = {
     "convert": r"F2F\w*|I2F\w*|F2I\w*|I2I\w*|FRND\w*",
     "float": r"F(?!LO)[A-Z]\w*|H[A-Z]+2|D(ADD|MUL|FMA|SETP)",
 }
+_ARITHMETIC = {"integer", "float", "convert", "special"}
 _CLASSES = {kind: re.compile(f"(?:{pattern})$") for kind, pattern in _KINDS.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
     """The instructions of one iteration, in order, without what guards them: `HMMA.16816.F32`;
-    `start` is the place of the first one in the kernel.
+    `start` is the place of the first one in the kernel. `skipped` are those of them that a jump
+    leaves out in some iterations: arithmetic, like the masks of causal attention.
     """
 
     start: int
     instructions: tuple[str, ...]
+    skipped: tuple[str, ...] = ()
 
     @property
     def kinds(self) -> dict[str, int]:
@@ -61,6 +64,28 @@ def loops_of(sass: str) -> list[Loop]:
     """The loops of a disassembly (`nvdisasm -c`): from each label to the jumps back to it. Code
     that compilers put behind a kernel jumps back, too, to where it came from; that is no loop.
     """
+    lines, jumps = _parsed(sass)
+    names = _names(lines)
+    ends: dict[int, int] = {}
+    for at, start in jumps.items():
+        # Padding behind the end of a kernel jumps to itself.
+        if start < at and at not in _reached(lines, jumps, without=start):
+            ends[start] = at
+    return [
+        Loop(start, names[start : end + 1], _skipped(names, jumps, start, end))
+        for start, end in ends.items()
+    ]
+
+
+def whole(sass: str) -> Loop:
+    """All instructions of a disassembly of one kernel, without the padding behind it."""
+    lines, jumps = _parsed(sass)
+    end = next((at for at, to in jumps.items() if at == to), len(lines))
+    return Loop(0, _names(lines[:end]))
+
+
+def _parsed(sass: str) -> tuple[list[str], dict[int, int]]:
+    """The instructions, and where each jump goes, both as places among them."""
     labels: dict[str, int] = {}
     lines: list[str] = []
     for line in sass.splitlines():
@@ -68,15 +93,21 @@ def loops_of(sass: str) -> list[Loop]:
             labels[label[1]] = len(lines)
         elif instruction := _INSTRUCTION.match(line):
             lines.append(instruction[1].strip())
-    names = tuple(_GUARD.sub("", line).split()[0] for line in lines)
     matches = ((at, _JUMP.search(line)) for at, line in enumerate(lines))
-    jumps = {at: labels[jump[1]] for at, jump in matches if jump}
-    ends: dict[int, int] = {}
-    for at, start in jumps.items():
-        # Padding behind the end of a kernel jumps to itself.
-        if start < at and at not in _reached(lines, jumps, without=start):
-            ends[start] = at
-    return [Loop(start, names[start : end + 1]) for start, end in ends.items()]
+    return lines, {at: labels[jump[1]] for at, jump in matches if jump}
+
+
+def _names(lines: Sequence[str]) -> tuple[str, ...]:
+    return tuple(_GUARD.sub("", line).split()[0] for line in lines)
+
+
+def _skipped(
+    names: tuple[str, ...], jumps: Mapping[int, int], start: int, end: int
+) -> tuple[str, ...]:
+    """The most arithmetic that one jump forward inside of a loop leaves out."""
+    parts = [names[at + 1 : to] for at, to in jumps.items() if start <= at < to <= end]
+    alone = [part for part in parts if {kind_of(each) for each in part} <= _ARITHMETIC]
+    return max(alone, key=len, default=())
 
 
 def _reached(lines: Sequence[str], jumps: Mapping[int, int], without: int) -> set[int]:

@@ -52,6 +52,9 @@ class Dialect(ABC):
     restrict: ClassVar[str]
     thread_index: ClassVar[str]
     block_indices: ClassVar[tuple[str, str, str]]
+    # The threads of a warp, and the text of a thread's warp as compilers know it to be the same in
+    # all of them; empty where that is of no use.
+    warp: ClassVar[tuple[int, str]] = (32, "")
     trap: ClassVar[str]
     bit_casts: ClassVar[Mapping[tuple[str, str], str]]
     math: ClassVar[Mapping[str, str]]

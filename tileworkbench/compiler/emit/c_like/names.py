@@ -22,7 +22,7 @@ volatile wchar_t xor xor_eq
 """
 # Functions that texts call and what they declare themselves.
 _DECLARED = """
-printf shared_memory grid_barrier
+printf shared_memory grid_barrier warp_index
 pow fmod fma fmax fmin fabs exp exp2 log log2 log10 log1p sqrt sin cos tan sinh cosh tanh atan erf
 floor ceil trunc round rint
 """

@@ -167,6 +167,7 @@ def _function(
             params.append((writer.c_type(value.dtype), writer.named(value)))
     thread = kernel.thread_vars[0]
     writer.define(1, thread.dtype, writer.named(thread), dialect.thread_index)
+    writer.in_blocks_of(kernel.threads[0], thread)
     used = set(variables(kernel.body))
     for var, index in zip(kernel.vars, dialect.block_indices, strict=False):
         if var in used:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from tileworkbench.compiler.analysis.access import has_loads
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.emit.c_like.counters import counters_of
 from tileworkbench.compiler.emit.c_like.expressions import Expressions
 from tileworkbench.compiler.emit.c_like.loop_front import LoopFront
-from tileworkbench.compiler.emit.c_like.text import bare, bits_of, wrapped
+from tileworkbench.compiler.emit.c_like.text import bare, bits_of, joined, wrapped
 from tileworkbench.compiler.emit.c_like.vectors import VectorWriter
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import simt
@@ -20,6 +23,7 @@ from tileworkbench.compiler.ir.types import FLOAT32, DType
 
 GRID_BARRIER = Buffer("grid_barrier", DType("uint32"), (int_const(1),), "global")
 """The workspace behind barriers of the grid: zero when a launch begins."""
+WARP = "warp_index"
 
 
 class KernelWriter:
@@ -36,9 +40,45 @@ class KernelWriter:
         self.addresses: dict[ir.Buffer, str] = {}  # in shared memory, of no pointer
         self.running: set[ir.Var] = set()  # other variables that change in loops
         self.front = LoopFront(self.lines)
+        self.quotients: dict[ir.Expr, str] = {}  # of the thread, from the number of its warp
+        self.warps: dict[ir.Expr, str] = {}  # those where the warp's number has a name
         self.in_flight: dict[Buffer, None] = {}  # registers that operations under way write
         self.named, self.c_type = expressions.named, expressions.c_type
         self.vectors = VectorWriter(expressions, self.line)
+
+    def in_blocks_of(self, threads: int, thread: ir.Var) -> None:
+        """Say how many threads a block has, and what counts them."""
+        size, text = self.dialect.warp
+        if text and threads % size == 0:
+            for shift in range((threads // size - 1).bit_length()):
+                quotient = binary("floordiv", thread, const(size << shift, thread.dtype))
+                self.quotients[quotient] = joined("shr", WARP, str(shift)) if shift else WARP
+
+    def role(self, role: simt.Role, depth: int) -> None:
+        """What only some threads do. Whole warps ask for their number in a way that compilers know
+        to be the same in all their threads, right in front of it: lanes may have parted before.
+        That takes all their threads, so nothing may stand around the role.
+        """
+        size, text = self.dialect.warp
+        index, unit, head = self.dialect.thread_index, 1, ""
+        outer, stop = self.warps, role.start + role.extent
+        if self.quotients and depth == 1 and role.start % size == stop % size == 0:
+            index, unit, head = WARP, size, f"const int {WARP} = {text}; "
+            self.warps = self.quotients
+        tests = [f"{index} >= {role.start // unit}"] if role.start else []
+        head += " && ".join([*tests, f"{index} < {stop // unit}"])
+        self.block(depth, f"if ({head})", role.body)
+        self.warps = outer
+
+    @contextmanager
+    def uniform(self) -> Iterator[None]:
+        """Texts of what all threads of a warp have alike. Compilers keep it in registers of the
+        warp, which instructions on tiles and barriers take, if they know.
+        """
+        known = self.expressions.known
+        self.expressions.known = {**known, **self.warps}
+        yield
+        self.expressions.known = known
 
     def memory_type(self, dtype: DType) -> str:
         """The C++ type of an element in memory; two elements of four bits share a byte."""
@@ -113,11 +153,8 @@ class KernelWriter:
                 self.print_line(stmt, depth)
             case st.Breakpoint():
                 pass
-            case simt.Role(start, extent, body):
-                thread = self.dialect.thread_index
-                tests = [f"{thread} >= {start}"] if start else []
-                tests.append(f"{thread} < {start + extent}")
-                self.block(depth, f"if ({' && '.join(tests)})", body)
+            case simt.Role():
+                self.role(stmt, depth)
             case simt.Start():
                 self.dialect.start(stmt, self, depth)
             case st.Pointer(buffer, address):

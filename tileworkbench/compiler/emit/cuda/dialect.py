@@ -57,6 +57,7 @@ class Cuda(Dialect):
     restrict = "__restrict__"
     thread_index = "threadIdx.x"
     block_indices = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
+    warp = (32, "__shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0)")
     trap = "__trap();"
     bit_casts = BIT_CASTS
     helpers = HELPERS

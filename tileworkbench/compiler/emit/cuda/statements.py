@@ -53,7 +53,8 @@ def write(stmt: Stmt, writer: KernelWriter, dialect: Cuda) -> list[str]:
         case simt.Mma():
             return [_mma(stmt, writer, dialect)]
         case simt.BarrierArrive(engine=None) | simt.BarrierInit() | simt.BarrierWait():
-            return [_memory_barrier(stmt, writer, dialect)]
+            with writer.uniform():
+                return [_memory_barrier(stmt, writer, dialect)]
         case simt.BarrierExpect(barrier, bytes_):
             arrived = -(const_int(bytes_) or 0)
             name = "mbarrier_complete" if arrived > 0 else "mbarrier_expect"

@@ -193,6 +193,7 @@ def _descriptor(address: Address, form: tuple[int, ...], writer: KernelWriter) -
     """The descriptor of the tile, and how far in it the operand begins."""
     leading, stride, swizzle, transposed = form
     bits = Descriptor(leading, stride, swizzle, bool(transposed)).bits
-    base, offset = split_address(writer, address)
+    with writer.uniform():
+        base, offset = split_address(writer, address)
     made = f"{writer.expressions.use('matrix_descriptor')}({base}, {bits:#x}ull)"
     return f"{made} + ({offset}) / 16" if offset else made
