@@ -28,7 +28,7 @@ def loop_of(stages: int, target: str = "hip:gfx942") -> str:
 @pytest.mark.parametrize("stages", [2, 3])
 def test_loads_come_before_products_and_stores_behind_them(stages: int) -> None:
     loop = loop_of(stages)
-    loads = [found.start() for found in re.finditer(r"\(&[AB]\[", loop)]
+    loads = [found.start() for found in re.finditer(r"load_u32x4\(words_of_[AB],", loop)]
     products = [found.start() for found in re.finditer(r"mfma_\w+\(", loop)]
     stores = [found.start() for found in re.finditer(r"\(&[AB]_shared\[[^=]*= \(u32x[24]\)", loop)]
     assert (len(loads), len(stores)) == (2, 2)
@@ -62,10 +62,10 @@ def test_the_machine_code_multiplies_before_it_waits_for_loads(stages: int) -> N
     kernel = tw.compile(
         matmul(256, 256, 256, "float16", trans_B=True, num_stages=stages), target="hip:gfx942"
     )
-    words = re.findall(r"global_load_dwordx4|v_mfma|vmcnt|ds_write", kernel.asm)
+    words = re.findall(r"buffer_load_dwordx4|v_mfma|vmcnt|ds_write", kernel.asm)
     products = [at for at, word in enumerate(words) if word == "v_mfma"]
     between = words[words.index("ds_write") : products[0]]
-    loads = len(between) - between[::-1].index("global_load_dwordx4")
+    loads = len(between) - between[::-1].index("buffer_load_dwordx4")
     assert "vmcnt" not in between[loads:]  # for the loads of this step
     assert words[products[-1] + 1 :][:2] == ["vmcnt", "ds_write"]
 

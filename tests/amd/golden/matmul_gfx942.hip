@@ -21,6 +21,14 @@ __device__ inline void sync_block() {
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
 
+__device__ inline u32x4 tensor_words(const void* at, unsigned bytes) {
+  const unsigned long long place = (unsigned long long)at;
+  return (u32x4){(unsigned)place, (unsigned)(place >> 32) & 0xffff, bytes, 0x27000};
+}
+
+__device__ u32x4 load_u32x4(u32x4 tensor, int more, int at, int how)
+  __asm("llvm.amdgcn.raw.buffer.load.v4i32");
+
 __device__ inline void mfma_32x32x16_f16(float* c, const unsigned* a, const unsigned* b) {
   *(f32r16*)c = __builtin_amdgcn_mfma_f32_32x32x8f16(*(const f16r4*)b, *(const f16r4*)a, *(f32r16*)c, 0, 0, 0);
   *(f32r16*)c = __builtin_amdgcn_mfma_f32_32x32x8f16(*(const f16r4*)(b + 2), *(const f16r4*)(a + 2), *(f32r16*)c, 0, 0, 0);
@@ -43,16 +51,18 @@ matmul(const f16* __restrict__ A, const f16* __restrict__ B, float* __restrict__
   for (int i_2 = 0; i_2 < 128; ++i_2) {
     C_local[i_2] = 0.0f;
   }
+  const u32x4 words_of_A = tensor_words(A, 131072u);
+  const u32x4 words_of_B = tensor_words(B, 131072u);
   #pragma unroll 1
   for (int k = 0; k < 8; ++k) {
     sync_block();
     #pragma unroll
     for (int i_4 = 0; i_4 < 4; ++i_4) {
-      *(u32x4*)(&A_shared[(i_4 * 32 + (tx >> 2)) * 32 + ((((tx >> 2) >> 1) & 3) ^ (tx & 3)) * 8]) = *(const u32x4*)(&A[by * 32768 + i_4 * 8192 + (tx >> 2) * 256 + k * 32 + (tx & 3) * 8]);
+      *(u32x4*)(&A_shared[(i_4 * 32 + (tx >> 2)) * 32 + ((((tx >> 2) >> 1) & 3) ^ (tx & 3)) * 8]) = load_u32x4(words_of_A, (i_4 * 8192 + (tx >> 2) * 256 + (tx & 3) * 8) * 2, (by * 32768 + k * 32) * 2, 0);
     }
     #pragma unroll
     for (int i_6 = 0; i_6 < 4; ++i_6) {
-      *(u32x4*)(&B_shared[(i_6 * 32 + (tx >> 2)) * 32 + ((((tx >> 2) >> 1) & 3) ^ (tx & 3)) * 8]) = *(const u32x4*)(&B[bx * 32768 + i_6 * 8192 + (tx >> 2) * 256 + k * 32 + (tx & 3) * 8]);
+      *(u32x4*)(&B_shared[(i_6 * 32 + (tx >> 2)) * 32 + ((((tx >> 2) >> 1) & 3) ^ (tx & 3)) * 8]) = load_u32x4(words_of_B, (i_6 * 8192 + (tx >> 2) * 256 + (tx & 3) * 8) * 2, (bx * 32768 + k * 32) * 2, 0);
     }
     sync_block();
     #pragma unroll

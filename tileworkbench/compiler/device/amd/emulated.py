@@ -103,6 +103,9 @@ class _Emulation:
         return values
 
 
+# A function that is an instruction, by the compiler's own name of it.
+_LOAD = re.compile(r'\n  __asm\("llvm\.amdgcn\.raw\.buffer\.load\.v\d[if]32"\);')
+_LOADED = " {\n  return emu::buffer_load((const unsigned*)&tensor, more, at);\n}"
 # Inline assembly: its text, what it takes, and what it changes.
 _ASSEMBLY = re.compile(r'asm volatile\(("[^"]*")\s*: :((?: "\w"\(\w+\),?)*) :[^;]*;')
 
@@ -122,9 +125,10 @@ def build_program(module: Module, arch: str, folder: Path) -> None:
             hint=f"simulate the kernel: target 'sim:{arch}'",
         )
     entries = ", ".join(f"[] {{ emu::call({launch.entry}); }}" for launch in module.launches)
+    executed = _LOAD.sub(_LOADED, _ASSEMBLY.sub(_assembly, module.text))
     text = (
         f'{"#define EMU_OCP" if arch == "gfx950" else ""}\n#include "{_SHIM}"\n'
-        f"{_ASSEMBLY.sub(_assembly, module.text)}\nint main() {{\n"
+        f"{executed}\nint main() {{\n"
         f"  static void (*const kernels[])() = {{{entries}}};\n"
         "  return emu::run(kernels);\n}\n"
     )

@@ -228,6 +228,26 @@ static void assembly(const char* text, uint64_t x = 0, uint64_t y = 0, uint64_t 
   else fail("assembly that is not known here: %s", text);
 }
 
+// Loads of buffers ---------------------------------------------------------------------------------
+
+// What bytes `more + at` of a tensor are, as a vector of the type that is asked for. The first four
+// words are where the tensor begins, its bytes, and 32-bit elements without a stride.
+struct Loaded {
+  const unsigned char* from;
+  template <class Vector> operator Vector() const {
+    Vector made;
+    memcpy(&made, from, sizeof made);
+    return made;
+  }
+};
+
+static Loaded buffer_load(const unsigned* words, int more, int at) {
+  uint64_t base = words[0] | (uint64_t)words[1] << 32, place = (uint64_t)(unsigned)more + (unsigned)at;
+  if (words[1] >> 16 || words[3] != 0x27000) fail("a tensor of the words %x, %x", words[1], words[3]);
+  if (at < 0 || more < 0 || place >= words[2]) fail("a load of byte %u of a tensor", (unsigned)place);
+  return {(const unsigned char*)base + place};
+}
+
 // MFMA -----------------------------------------------------------------------------------------
 
 // Elements of an operand, by what the instruction's name says of it.

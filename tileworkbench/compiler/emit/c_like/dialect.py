@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.emit.c_like.helpers import Helper
 from tileworkbench.compiler.fast_dataclass import dataclass
+from tileworkbench.compiler.ir.expr import Load
 from tileworkbench.compiler.ir.simt import NAMES, Exchange, Start
 from tileworkbench.compiler.ir.stmt import AtomicKind, SourceKernel, Stmt
 from tileworkbench.compiler.ir.types import DType
@@ -130,6 +131,12 @@ class Dialect(ABC):
     @abstractmethod
     def vector_addition(self, dtype: DType, lanes: int, scope: str) -> tuple[str, Helper]:
         """The helper that adds to `lanes` neighbours: of the place and the 32-bit words."""
+
+    def read(self, load: Load, kind: tuple[str, int], writer: KernelWriter) -> str | None:
+        """A vector of memory of the type and the number of elements in `kind`, where the language
+        reads it otherwise than by a pointer.
+        """
+        return None
 
     @abstractmethod
     def statement(self, stmt: Stmt, writer: KernelWriter) -> list[str]:

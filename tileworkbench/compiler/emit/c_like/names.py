@@ -26,7 +26,7 @@ printf shared_memory grid_barrier warp_index
 pow fmod fma fmax fmin fabs exp exp2 log log2 log10 log1p sqrt sin cos tan sinh cosh tanh atan erf
 floor ceil trunc round rint
 """
-_PATTERN = r"__\w*|v\d+|(stop|step|rows)_of_\w+|\w+_mod_\d+|table_\d+"
+_PATTERN = r"__\w*|v\d+|(stop|step|rows|words)_of_\w+|\w+_mod_\d+|table_\d+"
 
 
 def renamed(program: Program, dialect: Dialect) -> dict[str, str]:

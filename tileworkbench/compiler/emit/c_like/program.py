@@ -91,7 +91,7 @@ def generate(program: Program, dialect: Dialect, source: tuple[str, ...] = ()) -
         entry = names.get(own, own)
         entry = entry if not launches else f"{entry}_{len(launches)}"
         shared = program.scratch_bytes if _uses_shared(kernel) else None
-        writer = KernelWriter(expressions, program, source)
+        writer = KernelWriter(expressions, program, source, kernel)
         texts.append(dialect.kernel(_function(entry, kernel, arguments, shared, writer)))
         cooperative = _is_cooperative(kernel.body)
         launched = (entry, kernel.grid or (), kernel.threads[0])

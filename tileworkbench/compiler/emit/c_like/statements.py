@@ -29,11 +29,18 @@ WARP = "warp_index"
 class KernelWriter:
     """Writes the body of one kernel into `lines`."""
 
-    def __init__(self, expressions: Expressions, program: Program, source: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        expressions: Expressions,
+        program: Program,
+        source: tuple[str, ...],
+        kernel: st.Kernel,
+    ) -> None:
         self.expressions = expressions
         self.dialect = expressions.dialect
         self.program = program
         self.source = source
+        self.kernel = kernel
         self.lines: list[str] = []
         self.site = 0
         self.unrolled: set[ir.Var] = set()  # what counts loops that are written out
@@ -44,7 +51,9 @@ class KernelWriter:
         self.warps: dict[ir.Expr, str] = {}  # those where the warp's number has a name
         self.in_flight: dict[Buffer, None] = {}  # registers that operations under way write
         self.named, self.c_type = expressions.named, expressions.c_type
-        self.vectors = VectorWriter(expressions, self.line)
+        self.vectors = VectorWriter(
+            expressions, self.line, lambda load, kind: self.dialect.read(load, kind, self)
+        )
 
     def in_blocks_of(self, threads: int, thread: ir.Var) -> None:
         """Say how many threads a block has, and what counts them."""

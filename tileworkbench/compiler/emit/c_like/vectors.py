@@ -29,11 +29,19 @@ Kind = tuple[str, int]
 
 
 class VectorWriter:
-    """Writes the vector stores of one kernel, line by line, through `line(depth, text)`."""
+    """Writes the vector stores of one kernel, line by line, through `line(depth, text)`.
+    `read_otherwise` may have another way to read a vector of one access than a pointer.
+    """
 
-    def __init__(self, expressions: Expressions, line: Callable[[int, str], None]) -> None:
+    def __init__(
+        self,
+        expressions: Expressions,
+        line: Callable[[int, str], None],
+        read_otherwise: Callable[[Load, Kind], str | None],
+    ) -> None:
         self.expressions = expressions
         self.line = line
+        self.read_otherwise = read_otherwise
         self.dialect = expressions.dialect
         self.named = expressions.named
         self.count = 0
@@ -106,10 +114,11 @@ class VectorWriter:
 
     def read(self, load: Load, kind: Kind, piece: int) -> str:
         """One access to memory; zeros where the predicate does not hold."""
-        place = self.place(load.buffer, _base(load))
         whole = load.dtype.lanes * bits_of(load.buffer.dtype) <= _PIECE
-        pointer = f"(const {self.spelled(kind)}*)({place})"
-        text = f"*{pointer}" if whole else f"({pointer})[{piece}]"
+        text = self.read_otherwise(load, kind) if whole else None
+        if text is None:
+            pointer = f"(const {self.spelled(kind)}*)({self.place(load.buffer, _base(load))})"
+            text = f"*{pointer}" if whole else f"({pointer})[{piece}]"
         if load.predicate is None:
             return text
         return f"{wrapped(self.expressions(load.predicate), 3)} ? {text} : {self.safe(load, kind)}"

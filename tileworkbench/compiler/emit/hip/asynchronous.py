@@ -12,14 +12,14 @@ from math import prod
 
 from tileworkbench.compiler.emit.c_like.helpers import Helper
 from tileworkbench.compiler.emit.c_like.statements import KernelWriter
-from tileworkbench.compiler.emit.c_like.text import wrapped
 from tileworkbench.compiler.emit.hip.functions import function
+from tileworkbench.compiler.emit.hip.tensors import in_bytes, split_place
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir.build import add, cast, const, const_int, int_const, mul
-from tileworkbench.compiler.ir.expr import Address, Expr, Load, Var
+from tileworkbench.compiler.ir.build import const_int, int_const
+from tileworkbench.compiler.ir.expr import Address, Var
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import statements, substitute, variables, walk
+from tileworkbench.compiler.ir.rewrite import statements, substitute
 
 FIRST = "wave_tx"  # the first thread of a wave, which is the same number for all of its threads
 _MOST = 63  # that vmcnt can say
@@ -65,52 +65,18 @@ def copy_in_line(stmt: simt.AsyncCopy, writer: KernelWriter) -> str:
     that is the wave's, in scalar registers, and how many bytes behind it.
     """
     use, address = writer.expressions.use, writer.expressions.address
-    kernels = [each for each in statements(writer.program.body) if isinstance(each, st.Kernel)]
-    kernel = next(each for each in kernels if any(inner is stmt for inner in statements(each)))
-    thread = kernel.thread_vars[0]
+    thread = writer.kernel.thread_vars[0]
     first = Var(FIRST, thread.dtype)
-    writer.expressions.ranges.enter(first, int_const(0), int_const(prod(kernel.threads)), 1)
+    threads = int_const(prod(writer.kernel.threads))
+    writer.expressions.ranges.enter(first, int_const(0), threads, 1)
     places = tuple(substitute(index, {thread: first}) for index in stmt.dst.indices)
     to = f"{use('lds_address')}({address(Address(stmt.dst.buffer, places))})"
-    parts = _split(stmt, kernel, writer)
+    parts = split_place(stmt.src.indices[0], stmt.src.buffer, writer)
     if parts is None:
         return f"{use('load_lds_16_from')}({to}, {address(stmt.src)});"
     base, more = parts
-    size = stmt.src.buffer.dtype.bits // 8
-    bytes_ = wrapped(writer.expressions(more))
-    text = f"{use('load_lds_16')}({to}, {address(Address(stmt.src.buffer, (base,)))}, "
-    return f"{text}{bytes_} * {size});" if size > 1 else f"{text}{bytes_});"
-
-
-def _split(
-    stmt: simt.AsyncCopy, kernel: st.Kernel, writer: KernelWriter
-) -> tuple[Expr, Expr] | None:
-    """The index of what is copied as a sum of what all threads share and what is a thread's own,
-    None where the latter is not known to have 32 bits. What loops that are written out count is
-    with the latter: no loop changes it.
-    """
-    (index,), ranges = stmt.src.indices, writer.expressions.ranges
-    size = stmt.src.buffer.dtype.bits // 8
-    scalars = (param.value for param in writer.program.params if isinstance(param.value, Var))
-    shared = {*kernel.vars, *scalars}
-    for loop in statements(kernel.body):
-        if isinstance(loop, st.For) and shared.issuperset(variables(loop.start)):
-            shared.add(loop.var)
-    form = ranges.linear(index)
-    base: Expr = const(form.constant, index.dtype)
-    more: Expr = const(0, index.dtype)
-    for atom, factor in form.terms:
-        part = mul(cast(atom, index.dtype), const(factor, index.dtype))
-        used = set(variables(atom))
-        loaded = any(isinstance(node, Load) for node in walk(atom))
-        if used <= shared and writer.unrolled.isdisjoint(used) and not loaded:
-            base = add(base, part)
-        else:
-            more = add(more, part)
-    bounds = ranges.bounds(more)
-    if bounds.low is None or bounds.high is None or bounds.low < 0:
-        return None
-    return (base, more) if (bounds.high + 1) * size <= 1 << 31 else None
+    start = address(Address(stmt.src.buffer, (base,)))
+    return f"{use('load_lds_16')}({to}, {start}, {in_bytes(more, stmt.src.buffer, writer)});"
 
 
 def with_first(lines: tuple[str, ...] | list[str], thread: str) -> list[str]:

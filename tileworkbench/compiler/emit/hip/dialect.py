@@ -31,8 +31,10 @@ from tileworkbench.compiler.emit.hip.declarations import (
 from tileworkbench.compiler.emit.hip.exchanges import exchange
 from tileworkbench.compiler.emit.hip.helpers import HELPERS
 from tileworkbench.compiler.emit.hip.matrices import mfma_helper
+from tileworkbench.compiler.emit.hip.tensors import tensor_read
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt
+from tileworkbench.compiler.ir.expr import Load
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.stmt import AtomicKind, SourceKernel, Stmt
 from tileworkbench.compiler.ir.types import DType
@@ -176,6 +178,9 @@ class Hip(Dialect):
                 name, helper = wait_helper(pending * least_copies(writer.program, stmt))
                 return [f"{use(name, helper)}();"]
         raise self.missing(shown(stmt))
+
+    def read(self, load: Load, kind: tuple[str, int], writer: KernelWriter) -> str | None:
+        return tensor_read(load, kind, writer)
 
     def product(self, stmt: simt.Mma, writer: KernelWriter) -> str:
         """A call of MFMA."""

@@ -8,6 +8,7 @@ from tileworkbench.compiler.emit.hip.atomics import ATOMICS
 from tileworkbench.compiler.emit.hip.declarations import BIT_CASTS
 from tileworkbench.compiler.emit.hip.exchanges import EXCHANGES
 from tileworkbench.compiler.emit.hip.functions import function
+from tileworkbench.compiler.emit.hip.tensors import TENSORS
 
 _FENCE = '  __builtin_amdgcn_fence({order}, "{scope}");'
 
@@ -85,6 +86,7 @@ HELPERS: dict[str, Helper] = {
     "pick16": _helper("unsigned pick16(const unsigned* w, int i, int step)", _PICK_16),
     "pick8": _helper("unsigned pick8(const unsigned* w, int i, int step)", _PICK_8),
     **COPIES,
+    **TENSORS,
     **ATOMICS,
     **EXCHANGES,
 }
