@@ -91,7 +91,7 @@ def test_on_a_cpu_the_share_of_vectors() -> None:
 
 
 def test_on_a_cpu_the_bytes_of_each_level(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By hand: tensors of 2 MiB, one of which an L2 of 1 MiB holds in part, but not both."""
+    """By hand: tensors of 2 MiB, one of which an L2 of 4 MiB holds beside other data, not both."""
 
     @T.prim_func
     def twice(A: T.Tensor((512, 1024), "float32"), B: T.Tensor((512, 1024), "float32")):
@@ -101,7 +101,7 @@ def test_on_a_cpu_the_bytes_of_each_level(monkeypatch: pytest.MonkeyPatch) -> No
             for i in T.Parallel(1024):
                 B[row, i] = tile[i] + A[row, i]
 
-    sizes = CacheSizes(l1=32 << 10, l2=1 << 20, l3=64 << 20)
+    sizes = CacheSizes(l1=32 << 10, l2=4 << 20, l3=64 << 20)
     monkeypatch.setattr(processor, "cache_sizes", lambda: sizes)
     monkeypatch.setattr(causes, "get_num_threads", lambda: 1)
     kernel = tw.compile(twice, target="cpu")
@@ -111,7 +111,7 @@ def test_on_a_cpu_the_bytes_of_each_level(monkeypatch: pytest.MonkeyPatch) -> No
         for line in ("T.copy(A[row, 0], tile)", "B[row, i] = tile[i] + A[row, i]")
     }
     # The tile becomes a register. A is read twice, B written once. Both together are in L3; A alone
-    # is in L2, of which it is twice the size, and each line has half of what A is read again for.
+    # is in L2, and each line has half of what A is read again for.
     assert levels == {
         "T.copy(A[row, 0], tile)": [1, 1, 0.5, 0],
         "B[row, i] = tile[i] + A[row, i]": [2, 2, 1.5, 0],

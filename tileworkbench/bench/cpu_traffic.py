@@ -7,8 +7,10 @@ They are estimated from the lowered program and the sizes of the caches
   a call before this one may have left them there;
 - what blocks access again comes from the innermost level that holds that tensor alone, whatever
   lies between two accesses;
-- private caches hold as much as the threads have together, and a cache up to twice its size;
-- every load and store passes through L1, those of tiles too; tiles are taken to stay there.
+- private caches hold as much as the threads have together; of data about as large as a cache it
+  serves part;
+- every load and store passes through L1, those of tiles too; those that have to come back from
+  behind it are the time model's (`cpu_reuse.py`).
 
 Bytes are those of elements, not of the cache lines around them, and caches with few ways, hardware
 prefetch and other programs are left out.
@@ -16,20 +18,22 @@ prefetch and other programs are left out.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Mapping
 
 from tileworkbench.bench.ceiling_samples import working_sets
 from tileworkbench.bench.ceilings import LEVELS
-from tileworkbench.bench.cpu_work import GridWork, grids
+from tileworkbench.bench.cpu_block import GridWork
+from tileworkbench.bench.cpu_terms import bytes_of
+from tileworkbench.bench.cpu_work import grids
 from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.fast_dataclass import dataclass
-from tileworkbench.compiler.ir.build import const_int
-from tileworkbench.compiler.ir.expr import Buffer, Var
+from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 
 # Up to this many times its size, a cache still serves part of data that is walked again and again.
 _PARTLY_CACHED = 2
+# Parts of a cache that data may fill and still be served, all of them and any of them.
+_ALL_KEPT, _NOTHING_KEPT = 0.75, 1.0
 
 LevelBytes = dict[str, float]
 """Bytes that come from a level or from behind it, innermost first."""
@@ -67,6 +71,23 @@ def holding_level(bytes_: float, threads: int, levels: Collection[str]) -> str:
         if bytes_ <= _PARTLY_CACHED * size and level in levels:
             return level
     return "DRAM"
+
+
+def holding_shares(bytes_: float, threads: int, levels: Collection[str]) -> dict[str, float]:
+    """Which part of `bytes_` bytes that are walked again and again comes from which level.
+
+    What no longer fits beside other data is given up before it is used again: a cache serves all
+    of data that leave a quarter of it, nothing of data as large as itself.
+    """
+    caches, shares, rest = processor.cache_sizes(), dict[str, float](), 1.0
+    sizes = {"L1": caches.l1 * threads, "L2": caches.l2 * threads, "L3": caches.l3}
+    for level, size in sizes.items():
+        if level in levels and size:
+            held = min(max((_NOTHING_KEPT - bytes_ / size) / (_NOTHING_KEPT - _ALL_KEPT), 0.0), 1.0)
+            if held * rest > 0:
+                shares[level] = held * rest
+            rest *= 1 - held
+    return {**shares, "DRAM": rest} if rest > 0 else shares
 
 
 def site_traffic(lowered: Program, threads: int) -> dict[int, LevelBytes]:
@@ -113,18 +134,12 @@ def serve(
     for (_, buffer), bytes_ in moved.items():
         totals[buffer] = totals.get(buffer, 0.0) + bytes_
     once = {buffer: min(total, bytes_of(buffer)) for buffer, total in totals.items()}
-    home = holding_level(sum(once.values()), threads, levels)
+    home = holding_shares(sum(once.values()), threads, levels)
     for (site, buffer), bytes_ in moved.items():
         first = bytes_ * once[buffer] / totals[buffer] if totals[buffer] else 0.0
-        near = holding_level(once[buffer], threads, levels)
-        for level, part, repeated in ((home, first, False), (near, bytes_ - first, True)):
-            if part > 0:
-                times = totals[buffer] / once[buffer]
-                yield Served(site, buffer, level, part, repeated, times)
-
-
-def bytes_of(value: Buffer | Var) -> int:
-    """The size of a tensor, 0 of a scalar."""
-    if not isinstance(value, Buffer):
-        return 0
-    return math.prod(const_int(extent) or 1 for extent in value.shape) * value.dtype.bytes
+        near = holding_shares(once[buffer], threads, levels)
+        for shares, part, repeated in ((home, first, False), (near, bytes_ - first, True)):
+            for level, share in shares.items():
+                if part * share > 0:
+                    times = totals[buffer] / once[buffer]
+                    yield Served(site, buffer, level, part * share, repeated, times)

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from math import prod
 
-from tileworkbench.bench.cpu_work import Env, value_of
+from tileworkbench.bench.cpu_block import Env
+from tileworkbench.bench.cpu_terms import value_of
 from tileworkbench.compiler.analysis.access import depends_on
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt

@@ -1,10 +1,12 @@
 """How long a kernel will take on this CPU, from its lowered program and the machine's ceilings.
 
-The program is walked for a few blocks all over the grid. Four parts:
+The program is walked for a few blocks all over the grid. Five parts:
 
-- arithmetic: micro-kernels at the peak of their operands, and the operations of vector loops at
-  the throughputs below;
+- arithmetic: micro-kernels at the peak of their operands, and the operations of loops at the rates
+  that were measured of each (`operation_rates.py`), by the port that has most to do
+  (`cpu_ports.py`); sums that wait for each other at their latency;
 - packing: vectors written by `Pack`;
+- tiles: what has to come back from behind a core's inner caches (`cpu_reuse.py`);
 - memory: the bytes that each level serves (`cpu_traffic.py`) at its measured rate;
 - overhead: the call, a launch, a block, and pages of outputs that the system has to clear.
 
@@ -15,17 +17,23 @@ what a kernel spends its time on; `bench` tells how long it takes.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import field
 
 from tileworkbench.bench.ceilings import LEVELS
-from tileworkbench.bench.cpu_traffic import Served, bytes_of, serve
-from tileworkbench.bench.cpu_work import GridWork, Spent, grids
+from tileworkbench.bench.cpu_block import GridWork, Spent
+from tileworkbench.bench.cpu_reuse import tile_misses
+from tileworkbench.bench.cpu_terms import bytes_of
+from tileworkbench.bench.cpu_traffic import Served, serve
+from tileworkbench.bench.cpu_work import grids
+from tileworkbench.bench.operation_rates import OperationRates, assumed_rates
 from tileworkbench.bench.parts import Causes, Part
 from tileworkbench.bench.points import BANDWIDTH, PEAK, Machine
 from tileworkbench.bench.probes import host_isa
 from tileworkbench.bench.units import format_bytes, format_count, format_time
+from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Buffer
@@ -33,9 +41,12 @@ from tileworkbench.compiler.ir.program import Program, Stage
 
 # Microseconds of a call and of a block; nanoseconds per byte of a fresh page, which the C library
 # asks the system for from so many bytes on.
-_CALL_US, _WAKE_US, _BLOCK_US = 6.0, 3.0, 0.02
+_CALL_US, _WAKE_US, _BLOCK_US = 6.0, 3.0, 0.004
 _FRESH_NS, _FRESH_BYTES = 0.15, 32 << 20
 _CORE, _MEMORY = "core", "memory"  # what parts keep busy
+# Computing a line and waiting for its tiles overlap less than two independent things would: the
+# exponent of the norm of the two (1 adds them, 2 is the square root of the sum of squares).
+_OVERLAP = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +62,18 @@ class Prediction:
     overhead_us: float
     threads: int
     causes: Causes = field(default_factory=lambda: Causes(()))
+    tiles_us: float = 0.0
 
     @property
     def total_us(self) -> float:
         """The whole call."""
-        work, memory = self.compute_us + self.packing_us, sum(self.memory_us.values())
+        work = self.compute_us + self.packing_us + self.tiles_us
+        memory = sum(self.memory_us.values())
         return float(math.hypot(work, memory)) + self.overhead_us
 
     def __str__(self) -> str:
-        parts = {"compute": self.compute_us, "packing": self.packing_us, **self.memory_us}
+        parts = {"compute": self.compute_us, "packing": self.packing_us, "tiles": self.tiles_us}
+        parts |= self.memory_us
         shown = ", ".join(f"{name} {value:.3g}" for name, value in parts.items() if value)
         return f"{self.total_us:.4g} µs ({shown}, overhead {self.overhead_us:.3g})"
 
@@ -73,17 +87,25 @@ def refuse_unknown(lowered: Program) -> None:
         )
 
 
-def predict_time(lowered: Program, machine: Machine, threads: int, file: str = "") -> Prediction:
+def predict_time(
+    lowered: Program,
+    machine: Machine,
+    threads: int,
+    file: str = "",
+    rates: OperationRates | None = None,
+) -> Prediction:
     """The time of a call of a program of stage CPU with at most `threads` threads.
 
-    `file` is that of the kernel's own text, whose lines the parts name.
+    `file` is that of the kernel's own text, whose lines the parts name. Without `rates`, measured
+    ones of the same machine, operations take so many times what its peak says of a multiply-add.
 
     Raises `ArgumentError` for symbolic shapes, whose sizes only a call knows, and for programs of
     other targets.
     """
     refuse_unknown(lowered)
-    model = _Model(machine, lowered, file)
-    used = max((model.launch(grid, threads) for grid in grids(lowered)), default=1)
+    model = _Model(machine, lowered, file, rates)
+    works = tuple(grids(lowered, model.rates))
+    used = max((model.launch(grid, threads) for grid in works), default=1)
     fresh = sum(
         size
         for param in lowered.params
@@ -94,29 +116,35 @@ def predict_time(lowered: Program, machine: Machine, threads: int, file: str = "
     memory: dict[str, float] = {}
     for each in serve(model.moved, used, model.levels):
         rate = machine.find(each.level, BANDWIDTH, used)
-        if rate is not None:
-            time_us = each.bytes_ / rate.value / 1e3
+        if rate is not None and each.level != "L1":  # loads and stores are counted as such
+            # A line that is stored to is fetched first.
+            stored = model.stored.get((each.site, each.buffer), 0.0)
+            fetched = 1 + stored / model.moved[each.site, each.buffer]
+            time_us = fetched * each.bytes_ / rate.value / 1e3
             memory[each.level] = memory.get(each.level, 0.0) + time_us
             model.parts.append(model.memory_part(each, time_us))
     model.parts.append(model.launch_part(_CALL_US + wake + model.block_us))
     clears = "clears new memory for the outputs: the system does that for large ones"
     model.parts.append(Part("fresh pages", fresh * _FRESH_NS / 1e3, finding=clears))
     causes = Causes(tuple(part for part in model.parts if part.time_us > 0), _MODEL)
-    return Prediction(model.compute_us, model.packing_us, memory, overhead, used, causes)
+    times = model.compute_us, model.packing_us, memory, overhead
+    return Prediction(*times, used, causes, model.tiles_us)
 
 
 _MODEL = "a model of this machine's cores under its measured ceilings"
 
 
 class _Model:
-    def __init__(self, machine: Machine, lowered: Program, file: str) -> None:
+    def __init__(
+        self, machine: Machine, lowered: Program, file: str, rates: OperationRates | None
+    ) -> None:
         self.machine, self.lowered, self.file = machine, lowered, file
         self.lanes = host_isa().lanes(4)
-        # Two fused multiply-adds a cycle.
-        self.cycle_ns = 4 * self.lanes / self.peak("float32")
+        self.rates = rates or assumed_rates(2 * self.lanes / self.peak("float32"))
         self.levels = tuple(name for name in LEVELS if machine.find(name, BANDWIDTH) is not None)
-        self.compute_us = self.packing_us = self.block_us = 0.0
+        self.compute_us = self.packing_us = self.tiles_us = self.block_us = 0.0
         self.moved: dict[tuple[int, Buffer], float] = {}
+        self.stored: dict[tuple[int, Buffer], float] = {}
         self.parts: list[Part] = []
         self.launch_site = 0
 
@@ -139,7 +167,7 @@ class _Model:
         self.launch_site = self.launch_site or grid.site
         before = self.compute_us + self.packing_us
         for (site, kind), spent in block.spent.items():
-            time_us = rounds * spent.cycles * self.cycle_ns / 1e3
+            time_us = rounds * spent.time_ns / 1e3
             if kind == "packing":
                 self.packing_us += time_us
             else:
@@ -152,10 +180,39 @@ class _Model:
             at = self.line(site)
             self.parts.append(Part("compute", time_us * busy, _CORE, at, finding))
         self.idle(self.compute_us + self.packing_us - before, busy, blocks, threads)
+        self.tiles(grid, workers, rounds)
         self.block_us += rounds * _BLOCK_US
         for key, bytes_ in block.moved.items():
             self.moved[key] = self.moved.get(key, 0.0) + bytes_ * blocks
+        for key, bytes_ in block.written.items():
+            self.stored[key] = self.stored.get(key, 0.0) + bytes_ * blocks
         return workers
+
+    def tiles(self, grid: GridWork, workers: int, rounds: int) -> None:
+        """The time in which a core waits for tiles that its inner caches have given up."""
+        caches = processor.cache_sizes()
+        sizes = {"L1": caches.l1, "L2": caches.l2, "L3": caches.l3 / workers}
+        computes: dict[int, float] = {}
+        for (site, _), spent in grid.block.spent.items():
+            computes[site] = computes.get(site, 0.0) + rounds * spent.time_ns / 1e3
+        for inner, level in itertools.pairwise(self.levels):
+            rate = self.machine.find(level, BANDWIDTH, workers)
+            if rate is None:
+                continue
+            for site, bytes_ in tile_misses(grid.loop, dict(grid.env), sizes[inner]).items():
+                # A line's own arithmetic goes on meanwhile; what the next lines do waits for it.
+                busy = computes.get(site, 0.0)
+                waiting = rounds * bytes_ * workers / rate.value / 1e3
+                time_us = (busy**_OVERLAP + waiting**_OVERLAP) ** (1 / _OVERLAP) - busy
+                self.tiles_us += time_us
+                computes[site] = busy + time_us
+                finding = (
+                    f"fetches {format_bytes(bytes_ * grid.blocks)} of tiles from {level}, because "
+                    f"{inner} is too small for what lies between two uses"
+                )
+                remedy = "Smaller tiles stay nearer to the core."
+                line = self.line(site)
+                self.parts.append(Part("tiles", time_us, _CORE, line, finding, time_us, remedy))
 
     def idle(self, time_us: float, busy: float, blocks: int, threads: int) -> None:
         """The time in which cores have no block."""
@@ -174,7 +231,7 @@ class _Model:
     def compute_part(self, site: int, kind: str, spent: Spent, time_us: float, blocks: int) -> Part:
         """Time of a core as a part, with what there is to say of it."""
         count = format_count(spent.count * blocks)
-        waste = time_us * spent.spare / spent.cycles if spent.cycles else 0.0
+        waste = time_us * spent.spare_ns / spent.time_ns if spent.time_ns else 0.0
         texts = {
             "arithmetic": ("computes on whole vectors", ""),
             "loop": ("counts the iterations of its loop", ""),

@@ -43,9 +43,10 @@ def predict(program: Any, machine: str | None = None) -> Causes:
         machine: a target ("cpu", "cuda:sm_90a") or an architecture ("sm_90a", "gfx942"); None is
             the kernel's own target, else this processor.
 
-    On a CPU the prediction rests on its measured ceilings, which the first use on a machine takes
-    seconds for; on a GPU on published numbers, so that it is simulated only. `total_ms` is all of
-    it. Raises `UnsupportedError` for symbolic shapes and for a GPU without published numbers.
+    On a CPU the prediction rests on its measured ceilings and times of operations, which the first
+    use on a machine takes seconds for; on a GPU on published numbers, so that it is simulated only.
+    `total_ms` is all of it. Raises `UnsupportedError` for symbolic shapes and for a GPU without
+    published numbers.
     """
     kernel = program if isinstance(program, Kernel) else None
     if kernel is None or machine is not None:

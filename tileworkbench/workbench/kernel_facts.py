@@ -64,17 +64,19 @@ class Stats:
     def predicted(self) -> Prediction:
         """The time that a model expects of a call, by what it is spent on; nothing is run.
 
-        The first use on a machine measures its ceilings, which takes seconds. Raises
-        `ArgumentError` for symbolic shapes and for targets other than `cpu`.
+        The first use on a machine measures its ceilings and what operations cost, which takes
+        seconds. Raises `ArgumentError` for symbolic shapes and for targets other than `cpu`.
         """
         from tileworkbench.bench.ceilings import machine
+        from tileworkbench.bench.operation_rates import operation_rates
         from tileworkbench.bench.time_model import predict_time, refuse_unknown
         from tileworkbench.compiler.device.host.threads import get_num_threads
 
         if self.lowered is None:
             raise ArgumentError("a kernel that no pass of 'cpu' has lowered has no predicted time")
         refuse_unknown(self.lowered)
-        return predict_time(self.lowered, machine(), get_num_threads(), self.file)
+        threads = get_num_threads()
+        return predict_time(self.lowered, machine(), threads, self.file, operation_rates())
 
     @property
     def intensity(self) -> float:

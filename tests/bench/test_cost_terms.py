@@ -1,0 +1,219 @@
+"""Each term of the CPU's time model by itself: tiles, ports, chains. Nothing is timed."""
+
+from __future__ import annotations
+
+import pytest
+
+import tileworkbench as tw
+import tileworkbench.language as T
+from tests.bench.test_time_model import MACHINE
+from tileworkbench.bench import operation_rates
+from tileworkbench.bench.cpu_ports import Ports
+from tileworkbench.bench.cpu_reuse import kept, tile_misses
+from tileworkbench.bench.cpu_traffic import holding_shares
+from tileworkbench.bench.cpu_work import grids
+from tileworkbench.bench.operation_rates import (
+    CHAIN,
+    FORWARD,
+    FUNCTIONS,
+    LOAD,
+    SIMPLE,
+    STORE,
+    OperationRates,
+    assumed_rates,
+    operation_probe,
+)
+from tileworkbench.bench.probes import ProbeRunner, host_isa
+from tileworkbench.bench.time_model import Prediction, predict_time
+from tileworkbench.compiler.device.host import processor
+from tileworkbench.compiler.device.host.processor import CacheSizes
+from tileworkbench.kernels import gemv, layernorm, matmul, rmsnorm, softmax
+
+LEVELS = ("L1", "L2", "L3", "DRAM")
+
+
+@pytest.fixture(autouse=True)
+def caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = CacheSizes(l1=32 << 10, l2=1 << 20, l3=32 << 20)
+    monkeypatch.setattr(processor, "cache_sizes", lambda: sizes)
+
+
+def predict(made, threads: int = 1, rates: OperationRates | None = None) -> Prediction:
+    return predict_time(tw.compile(made).stats.lowered, MACHINE, threads, "", rates)
+
+
+def misses(made, cache: float) -> float:
+    (grid,) = grids(tw.compile(made).stats.lowered)
+    return sum(tile_misses(grid.loop, {}, cache).values())
+
+
+def test_a_cache_keeps_less_the_more_lies_between() -> None:
+    parts = [kept(between, 1000.0) for between in (0, 500, 700, 1000, 1500, 2000, 9000)]
+    assert parts[:2] == [1.0, 1.0] and parts[-2:] == [0.0, 0.0]
+    assert parts == sorted(parts, reverse=True)
+
+
+def test_tiles_of_a_cache_that_holds_all_are_fetched_never() -> None:
+    assert misses(softmax(64, 1024, block_M=4), 1 << 30) == 0
+
+
+def test_tiles_of_no_cache_are_fetched_by_every_pass() -> None:
+    """By hand: a copy writes the tile, the maximum reads it, exp reads and writes, the sum and the
+    quotient read it; what is written goes both ways. The last two loops read a row's number for
+    each vector besides."""
+    tile = 4 * 1024 * 4
+    lanes = host_isa().lanes(4)
+    assert misses(softmax(64, 1024, block_M=4), 1.0) == pytest.approx(
+        (7 + 2 / lanes) * tile, rel=0.01
+    )
+
+
+def test_larger_tiles_wait_longer() -> None:
+    for make in (softmax, rmsnorm, layernorm):
+        times = [predict(make(64, 1024, block_M=rows)).tiles_us for rows in (1, 4, 16)]
+        assert times[0] < times[1] <= times[2]
+
+
+def test_a_smaller_cache_is_never_better() -> None:
+    made = layernorm(64, 2048, block_M=8)
+    found = [misses(made, float(1 << size)) for size in range(10, 24)]
+    assert found == sorted(found, reverse=True) and found[0] > found[-1]
+
+
+def test_micro_kernels_fetch_ahead() -> None:
+    found = predict(matmul(256, 256, 256, "float32", block_M=128, block_N=128, block_K=64))
+    assert found.tiles_us < 0.05 * found.compute_us
+
+
+def test_levels_share_what_is_about_as_large_as_a_cache() -> None:
+    assert holding_shares(20 << 10, 1, LEVELS) == {"L1": 1.0}
+    assert holding_shares(64 << 20, 1, LEVELS) == {"DRAM": 1.0}
+    half = holding_shares(28 << 20, 1, LEVELS)
+    assert half["L3"] == pytest.approx(0.5) and sum(half.values()) == pytest.approx(1)
+    # Two threads have two private caches, and one shared one.
+    assert holding_shares(40 << 10, 2, LEVELS) == {"L1": 1.0}
+    assert "DRAM" in holding_shares(30 << 20, 2, LEVELS)
+
+
+def test_the_port_with_most_to_do_decides() -> None:
+    rates = assumed_rates(1.0)
+    ports = Ports(rates)
+    for operation, registers in ((SIMPLE, 2), (LOAD, 3), (STORE, 1)):
+        ports.add(1, operation, registers)
+    assert ports.time_ns == pytest.approx(3 * rates.of(LOAD))
+    ports.add(2, "exp", 1, "exp")
+    assert ports.time_ns == pytest.approx(2 * rates.of(SIMPLE) + rates.of("exp"))
+    assert sum(use.time_ns for use in ports.shares()) == pytest.approx(ports.time_ns)
+
+
+def test_a_function_costs_its_rate() -> None:
+    made = softmax(64, 1024)
+    slow = {**assumed_rates(1.0).vector_ns, "exp": 100.0}
+    usual, slower = (
+        predict(made, 1, rates) for rates in (assumed_rates(1.0), OperationRates(slow))
+    )
+    vectors = 64 * 1024 / host_isa().lanes(4)
+    more = vectors * (100 - assumed_rates(1.0).of("exp")) / 1e3
+    assert slower.compute_us - usual.compute_us == pytest.approx(more)
+
+
+def test_an_unknown_function_costs_one_that_is_known() -> None:
+    rates = assumed_rates(1.0)
+    assert rates.of("asinh") == rates.of("erf")
+
+
+def test_sums_in_one_vector_wait_for_each_other() -> None:
+    rates, lanes = assumed_rates(1.0), host_isa().lanes(4)
+    chained, free = (predict(gemv(16, 4096, block_K=k), 1, rates) for k in (lanes, 16 * lanes))
+    steps = 16 * (4096 // lanes - 1)
+    assert chained.compute_us >= steps * rates.of(FORWARD) / 1e3
+    assert free.compute_us < 0.5 * chained.compute_us
+
+
+def test_a_reduction_waits_for_registers_only() -> None:
+    """A row's sum is kept in vectors of registers; its chain has their latency, not memory's."""
+    made = softmax(1, 1 << 16)
+    usual = assumed_rates(1.0)
+    slow = OperationRates({**usual.vector_ns, FORWARD: 1000.0})
+    assert predict(made, 1, slow).compute_us == predict(made, 1, usual).compute_us
+    slow = OperationRates({**usual.vector_ns, CHAIN: 1000.0})
+    assert predict(made, 1, slow).compute_us > 2 * predict(made, 1, usual).compute_us
+
+
+def test_division_by_a_power_of_two_is_a_product() -> None:
+    def scaled(divisor: float):
+        @T.prim_func
+        def kernel(A: T.Tensor((64, 1024), "float32")):
+            B = T.empty((64, 1024), "float32")
+            with T.Kernel(64) as row:
+                for i in T.Parallel(1024):
+                    B[row, i] = A[row, i] / divisor
+            return B
+
+        return kernel
+
+    assert predict(scaled(8.0)).compute_us < predict(scaled(7.0)).compute_us
+
+
+def test_twice_the_blocks_take_twice_the_time() -> None:
+    few, many = (predict(softmax(rows, 1024, block_M=4)) for rows in (64, 128))
+    assert many.compute_us == pytest.approx(2 * few.compute_us)
+    assert many.tiles_us == pytest.approx(2 * few.tiles_us)
+
+
+@pytest.mark.parametrize("name", ["simple", "integer", "load", "store", "division", "exp", "sin"])
+def test_probes_of_operations_run(name: str) -> None:
+    probe = operation_probe(name, host_isa())
+    runner = ProbeRunner(probe, 1)
+    runner.area(0).view("float32")[:] = 1.0
+    before = runner.area(0).copy()
+    runner.run(3)
+    assert probe.work > 0
+    assert (runner.area(0) != before).any() or name == "store"
+
+
+def test_a_probe_of_a_function_adds_its_values() -> None:
+    runner = ProbeRunner(operation_probe("exp", host_isa()), 1)
+    area = runner.area(0).view("float32")
+    area[:] = 1.0
+    runner.run(8)
+    assert area[0] == pytest.approx(8 * 2.718281828, rel=1e-5)
+
+
+def test_the_forwarded_sum_counts_in_memory() -> None:
+    runner = ProbeRunner(operation_probe(FORWARD, host_isa()), 1)
+    area = runner.area(0).view("float32")
+    area[:] = 1.0
+    runner.run(10)
+    assert area[0] == 11.0
+
+
+def test_rates_are_kept_and_a_broken_file_is_measured_again(monkeypatch) -> None:
+    kept_bytes: dict[str, bytes] = {}
+
+    class Cache:
+        def get(self, key: str) -> bytes | None:
+            return kept_bytes.get(key)
+
+        def put(self, key: str, data: bytes) -> bool:
+            kept_bytes[key] = data
+            return True
+
+    measured = []
+    monkeypatch.setattr(operation_rates, "default_cache", Cache)
+    monkeypatch.setattr(operation_rates, "_known", {})
+    monkeypatch.setattr(
+        operation_rates, "measure_operations", lambda: measured.append(1) or assumed_rates(1.0)
+    )
+    first = operation_rates.operation_rates()
+    operation_rates._known.clear()
+    assert operation_rates.operation_rates() == first and len(measured) == 1
+    for broken in (b"{", b"[]", b'{"exp": 1.0}'):
+        operation_rates._known.clear()
+        kept_bytes.update(dict.fromkeys(kept_bytes, broken))
+        assert operation_rates.operation_rates() == first
+    assert len(measured) == 4
+
+
+def test_every_function_has_an_assumed_rate() -> None:
+    assert set(FUNCTIONS) <= set(assumed_rates(1.0).vector_ns)

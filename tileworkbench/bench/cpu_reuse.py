@@ -1,0 +1,227 @@
+"""Bytes of a block's tiles that its core fetches again from behind a cache, by site.
+
+Tiles are used again and again: by the next statement, the next iteration, the next block on the
+same core. Whether a cache still has them then depends on the bytes of all data that were touched
+between the two uses, for caches give up what was not used for longest. These bytes are taken from
+the loops around each access, without running it:
+
+- data of an iteration that the next one needs wait for the data of one iteration;
+- data of a statement that a later one needs wait for what lies between the two;
+- tiles of a block that the next block needs wait for the data of a block.
+
+A cache that is nearly full keeps part: from `_FULL` times its size on less, from `_OVERFULL` on
+nothing. What is written is brought back too when it leaves, so it counts `_WRITTEN` times.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import field
+
+from tileworkbench.bench.cpu_block import Env
+from tileworkbench.bench.cpu_terms import bytes_of, in_registers, value_of
+from tileworkbench.compiler.fast_dataclass import dataclass
+from tileworkbench.compiler.ir import expr as ir
+from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir import tile
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
+from tileworkbench.compiler.ir.rewrite import walk
+
+_FULL, _OVERFULL = 0.5, 2.0
+_WRITTEN = 2.0
+
+Bytes = dict[tuple[int, Buffer], float]
+"""By site and buffer."""
+
+
+def kept(between: float, cache: float) -> float:
+    """The part of data that a cache still has after `between` bytes of all data were touched."""
+    if between <= _FULL * cache:
+        return 1.0
+    if between >= _OVERFULL * cache:
+        return 0.0
+    return 1 - math.log(between / (_FULL * cache)) / math.log(_OVERFULL / _FULL)
+
+
+@dataclass(slots=True)
+class Piece:
+    """A statement with all below it: the distinct bytes it touches of each buffer, and those that
+    it fetches into a cache which has none of them at its start.
+    """
+
+    touched: dict[Buffer, float] = field(default_factory=dict)
+    missed: Bytes = field(default_factory=dict)
+    written: set[Buffer] = field(default_factory=set)
+    # Of each buffer, the variables that its addresses here depend on.
+    moves: dict[Buffer, set[Var]] = field(default_factory=dict)
+
+    @property
+    def size(self) -> float:
+        """Bytes of all buffers."""
+        return sum(self.touched.values())
+
+    def save(self, buffer: Buffer, bytes_: float) -> None:
+        """So many bytes of a buffer are there already; from the first of its sites."""
+        for key in self.missed:
+            if key[1] is buffer:
+                spared = min(self.missed[key], bytes_)
+                self.missed[key] -= spared
+                bytes_ -= spared
+
+
+def tile_misses(block: st.For, env: Env, cache: float) -> dict[int, float]:
+    """Bytes of tiles that a block fetches from behind a cache of `cache` bytes, by site; `block` is
+    the loop over blocks, whose tiles are the same memory for all of them.
+    """
+    whole = _Reuse(cache).piece(block.body, {**env, block.var.name: 0}, block.site)
+    for buffer, bytes_ in whole.touched.items():
+        if buffer.scope != "global":
+            whole.save(buffer, bytes_ * _factor(whole, buffer) * kept(whole.size, cache))
+    by_site: dict[int, float] = {}
+    for (site, buffer), bytes_ in whole.missed.items():
+        if buffer.scope != "global" and bytes_ > 0:
+            by_site[site] = by_site.get(site, 0.0) + bytes_
+    return by_site
+
+
+class _Reuse:
+    def __init__(self, cache: float) -> None:
+        self.cache = cache
+        self.names: dict[Var, set[Var]] = {}
+
+    def piece(self, stmt: st.Stmt, env: Env, site: int) -> Piece:
+        """What `stmt` touches and fetches."""
+        site = getattr(stmt, "site", 0) or site
+        match stmt:
+            case st.Seq(stmts):
+                return self.sequence(stmts, env, site)
+            case st.For():
+                return self.loop(stmt, env, site)
+            case st.If(_, then, orelse):
+                # The larger of the two: the other is most often an edge.
+                parts = [self.piece(part, env, site) for part in (then, orelse) if part is not None]
+                return max(parts, key=lambda part: part.size)
+            case st.While(body=body):
+                return self.piece(body, env, site)
+        return _leaf(stmt, site, self.names)
+
+    def sequence(self, stmts: tuple[st.Stmt, ...], env: Env, site: int) -> Piece:
+        """Statements after each other."""
+        whole, before = Piece(), list[Piece]()
+        for stmt in stmts:
+            if isinstance(stmt, st.Let):
+                value = value_of(stmt.value, env)
+                if value is not None:
+                    env[stmt.var.name] = value
+                self.names[stmt.var] = _variables(stmt.value, self.names)
+            part = self.piece(stmt, env, site)
+            if not part.touched:
+                continue
+            for buffer in part.touched:
+                self.reuse(part, buffer, before)
+            before.append(part)
+            _join(whole, part)
+        return whole
+
+    def reuse(self, part: Piece, buffer: Buffer, before: list[Piece]) -> None:
+        """What the statements `before` have touched of a buffer, the nearest first, may be kept."""
+        rest, between = part.touched[buffer], dict(part.touched)
+        for earlier in reversed(before):
+            for other, size in earlier.touched.items():
+                between[other] = max(between.get(other, 0.0), size)
+            common = min(rest, earlier.touched.get(buffer, 0.0))
+            if common:
+                still = kept(sum(between.values()), self.cache)
+                part.save(buffer, common * _factor(part, buffer) * still)
+                rest -= common
+
+    def loop(self, loop: st.For, env: Env, site: int) -> Piece:
+        """Iterations after each other: what all of them touch, the first one fetches."""
+        bounds = [value_of(bound, env) for bound in (loop.start, loop.stop, loop.step)]
+        first, last, stride = (1 if bound is None else int(bound) for bound in bounds)
+        trips = len(range(first, last, stride or 1)) if None not in bounds else 1
+        if not trips:
+            return Piece()
+        env[loop.var.name] = first + (trips - 1) // 2 * (stride or 1)
+        body = self.piece(loop.body, env, site)
+        # The lanes of a vector are one access.
+        together = loop.kind is st.LoopKind.VECTORIZED
+        still = 1.0 if together else kept(body.size, self.cache)
+        whole = Piece(written=body.written, moves=body.moves)
+        for buffer, bytes_ in body.touched.items():
+            moves = loop.var in body.moves[buffer]
+            most = float(bytes_of(buffer))
+            whole.touched[buffer] = min(bytes_ * trips, most) if moves else bytes_
+        whole.missed = {key: bytes_ * trips for key, bytes_ in body.missed.items()}
+        for buffer, bytes_ in body.touched.items():
+            again = bytes_ * trips - whole.touched[buffer]
+            whole.save(buffer, again * _factor(body, buffer) * still)
+        return whole
+
+
+def _factor(piece: Piece, buffer: Buffer) -> float:
+    """What is written goes both ways, the second in part at the same time."""
+    return _WRITTEN if buffer in piece.written else 1.0
+
+
+def _join(whole: Piece, part: Piece) -> None:
+    for buffer, size in part.touched.items():
+        whole.touched[buffer] = max(whole.touched.get(buffer, 0.0), size)
+        whole.moves.setdefault(buffer, set()).update(part.moves[buffer])
+    for key, size in part.missed.items():
+        whole.missed[key] = whole.missed.get(key, 0.0) + size
+    whole.written |= part.written
+
+
+def _leaf(stmt: st.Stmt, site: int, names: Mapping[Var, set[Var]]) -> Piece:
+    """One statement without others below it; `names` has the variables that names stand for."""
+    piece = Piece()
+    for buffer, bytes_, indices, stored in _accesses(stmt):
+        piece.touched[buffer] = max(piece.touched.get(buffer, 0.0), bytes_)
+        moves = piece.moves.setdefault(buffer, set())
+        for index in indices:
+            moves |= _variables(index, names)
+        if stored:
+            piece.written.add(buffer)
+    if not isinstance(stmt, tile.MicroGemm | tile.Pack):  # which fetch ahead of their use
+        for buffer, bytes_ in piece.touched.items():
+            piece.missed[site, buffer] = bytes_ * _factor(piece, buffer)
+    return piece
+
+
+def _accesses(stmt: st.Stmt) -> Iterator[tuple[Buffer, float, tuple[Expr, ...], bool]]:
+    """Buffers, bytes, indices, and whether they are written, of one statement."""
+    match stmt:
+        case tile.Pack(src=src, dst=dst, rows=rows, cols=cols):
+            yield src.buffer, float(rows * cols * src.buffer.dtype.bytes), src.indices, False
+            yield dst.buffer, float(rows * cols * dst.buffer.dtype.bytes), dst.indices, True
+        case tile.MicroGemm(a=a, b=b, c=c, m=m, n=n, k=k):
+            yield a.buffer, float(m * k * a.buffer.dtype.bytes), a.indices, False
+            yield b.buffer, float(n * k * b.buffer.dtype.bytes), b.indices, False
+            yield c.buffer, float(m * n * c.buffer.dtype.bytes), c.indices, True
+        case _:
+            for node in walk(stmt):
+                if isinstance(node, ir.Load) and node.indices:
+                    lanes = _lanes(node.indices[-1])
+                    if in_registers(node.buffer, lanes):
+                        continue
+                    yield node.buffer, lanes * node.buffer.dtype.bytes, node.indices, False
+            if isinstance(stmt, st.Store | st.Atomic) and stmt.indices:
+                lanes = _lanes(stmt.indices[-1])
+                if in_registers(stmt.buffer, lanes):
+                    return
+                yield stmt.buffer, lanes * stmt.buffer.dtype.bytes, stmt.indices, True
+
+
+def _variables(value: Expr, names: Mapping[Var, set[Var]]) -> set[Var]:
+    """The variables that an expression depends on."""
+    known: set[Var] = set()
+    for node in walk(value):
+        if isinstance(node, Var):
+            known |= names.get(node, {node})
+    return known
+
+
+def _lanes(index: Expr) -> float:
+    return float(max((node.lanes for node in walk(index) if isinstance(node, ir.Ramp)), default=1))

@@ -1,0 +1,261 @@
+"""What vector operations cost a core of this machine: nanoseconds of one vector each.
+
+Each is the loop of a probe (`probes.py`): functions on vectors that do not depend on each other, as
+the emitter of kernels writes them, so that throughput counts; and two chains, whose steps wait for
+each other, so that latency counts. They are measured once (about a second) and kept with the
+machine for all processes, the least of every sample; `assumed_rates` has those of a machine of
+which only the peak is known.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from tileworkbench.bench.ceilings import machine_key
+from tileworkbench.bench.probes import Probe, ProbeRunner, chain_probe, host_isa, module_text
+from tileworkbench.compiler.device.host.cache import default_cache
+from tileworkbench.compiler.emit.llvm.isa import Isa
+from tileworkbench.compiler.emit.llvm.text import FunctionWriter, VectorType
+from tileworkbench.compiler.emit.llvm.vector_math import emit_vector_math, write_vector_math
+from tileworkbench.compiler.fast_dataclass import dataclass
+from tileworkbench.compiler.runtime.forks import fresh_lock
+
+SIMPLE, INTEGER, LOAD, STORE, DIVISION = "simple", "integer", "load", "store", "division"
+FORWARD, CHAIN, CYCLE = "forward", "chain", "cycle"
+"""A sum that is stored and loaded again before the next; one that stays in a register; and a cycle
+of the clock, which no vector is needed for."""
+
+FUNCTIONS = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "erf", "sin", "cos", "sigmoid")
+"""Functions with a cost of their own; others cost what `erf` does."""
+
+_SCHEMA = 4
+_INDEPENDENT = 8  # vectors of an iteration
+_SWEEPS, _RUNS, _RUN_NS = 12, 5, 300_000
+
+# Where nothing was measured: in units of the time in which a core ends two fused multiply-adds.
+_ASSUMED: Mapping[str, float] = {
+    **{
+        SIMPLE: 0.4,
+        INTEGER: 0.4,
+        LOAD: 0.5,
+        STORE: 1.0,
+        DIVISION: 3.0,
+        FORWARD: 7.0,
+        CHAIN: 2.0,
+        CYCLE: 0.7,
+    },
+    **{"exp": 5.0, "exp2": 4.0, "log": 11.0, "log2": 11.0, "sqrt": 5.0, "rsqrt": 8.0},
+    **{"tanh": 11.0, "erf": 6.0, "sin": 24.0, "cos": 24.0, "sigmoid": 7.0},
+}
+
+_lock = fresh_lock()
+_known: dict[str, OperationRates] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class OperationRates:
+    """Nanoseconds that a core needs for one vector register of float32, by operation."""
+
+    vector_ns: Mapping[str, float]
+
+    def of(self, name: str) -> float:
+        """The time of an operation or function; of one that has none of its own, that of `erf`."""
+        return self.vector_ns.get(name, self.vector_ns["erf"])
+
+
+def assumed_rates(fused_ns: float) -> OperationRates:
+    """The rates of a core that ends a vector's fused multiply-add every `fused_ns` nanoseconds."""
+    return OperationRates({name: 2 * fused_ns * units for name, units in _ASSUMED.items()})
+
+
+def operation_rates() -> OperationRates:
+    """What operations cost on this machine; measured on first use.
+
+    Raises `UnsupportedError` where nothing can be compiled.
+    """
+    key = hashlib.sha256(f"operations {_SCHEMA} {machine_key()}".encode()).hexdigest()
+    with _lock:
+        rates = _known.get(key) or _read(key)
+        if rates is None:
+            rates = measure_operations()
+            default_cache().put(key, json.dumps(dict(rates.vector_ns)).encode())
+        _known[key] = rates
+        return rates
+
+
+def _read(key: str) -> OperationRates | None:
+    data = default_cache().get(key)
+    try:
+        kept = {} if data is None else json.loads(data)
+    except ValueError:
+        return None
+    if not isinstance(kept, dict) or set(kept) != set(_ASSUMED):
+        return None
+    usable = all(isinstance(value, float) and value > 0 for value in kept.values())
+    return OperationRates(kept) if usable else None
+
+
+def measure_operations() -> OperationRates:
+    """Measure each operation on one thread, a few times apart."""
+    runners = {name: _runner(operation_probe(name, host_isa())) for name in _ASSUMED}
+    fastest: dict[str, float] = {}
+    for _ in range(_SWEEPS):
+        for name, (runner, work) in runners.items():
+            each_ns = _fastest_ns(runner, work)
+            fastest[name] = min(fastest.get(name, each_ns), each_ns)
+    return OperationRates(fastest)
+
+
+def _runner(probe: Probe) -> tuple[ProbeRunner, int]:
+    """What runs a probe, and the vectors of an iteration."""
+    runner = ProbeRunner(probe, 1)
+    # Neither zeros nor what functions treat apart.
+    area = runner.area(0).view(np.float32)
+    area[:] = np.linspace(0.5, 1.5, area.size, dtype=np.float32)
+    return runner, probe.work
+
+
+def _fastest_ns(runner: ProbeRunner, work: int) -> float:
+    """Nanoseconds of one vector, the least of some runs that are long enough."""
+    repeats, taken = 64, 0
+    while taken < _RUN_NS:
+        start = time.perf_counter_ns()
+        runner.run(repeats)
+        taken = max(time.perf_counter_ns() - start, 1)
+        repeats = repeats if taken >= _RUN_NS else max(2 * repeats, repeats * _RUN_NS // taken)
+    for _ in range(_RUNS):
+        start = time.perf_counter_ns()
+        runner.run(repeats)
+        taken = min(taken, max(time.perf_counter_ns() - start, 1))
+    return taken / repeats / work
+
+
+def operation_probe(name: str, isa: Isa) -> Probe:
+    """A loop of nothing but one operation on vectors of float32; `work` is vectors an iteration."""
+    vector = VectorType("float", isa.lanes(4))
+    writer = FunctionWriter("work", "void", "ptr %area, i64 %bytes, i64 %repeats")
+    if name in FUNCTIONS:
+        return _function_probe(writer, vector, name, isa)
+    if name == FORWARD:
+        return _forward_probe(writer, vector)
+    if name == CYCLE:
+        return chain_probe()
+    if name == STORE:
+        return _store_probe(writer, vector)
+    steps: dict[str, Callable[[str], str]] = {
+        LOAD: lambda x: x,
+        DIVISION: lambda x: writer.let(f"fdiv {vector} {x}, {vector.constant(1.25)}"),
+    }
+    if name in steps:
+        _independent(writer, vector, steps[name])
+        return Probe(name, module_text(writer), _INDEPENDENT)
+    if name == INTEGER:
+        return _sum_probe(writer, vector.of("i32"), name, _INDEPENDENT)
+    return _sum_probe(writer, vector, name, 1 if name == CHAIN else _INDEPENDENT)
+
+
+def _place(writer: FunctionWriter, vector: VectorType, number: int) -> str:
+    return writer.let(f"getelementptr {vector}, ptr %area, i64 {number}")
+
+
+def _independent(
+    writer: FunctionWriter, vector: VectorType, operation: Callable[[str], str]
+) -> None:
+    """Vectors that are loaded each time, the operation on each, and sums of what it gives."""
+    places = [_place(writer, vector, number) for number in range(_INDEPENDENT)]
+    size = vector.lanes * 4
+
+    def iteration(counter: str, sums: list[str]) -> list[str]:
+        # Volatile: what does not change would be computed once for all iterations.
+        loads = [f"load volatile {vector}, ptr {place}, align {size}" for place in places]
+        results = [operation(writer.let(load)) for load in loads]
+        return [
+            writer.let(f"fadd {vector} {total}, {value}")
+            for total, value in zip(sums, results, strict=True)
+        ]
+
+    starts = [(vector, vector.constant(0.0))] * _INDEPENDENT
+    ends = writer.counted_loop("%repeats", 1, iteration, starts)
+    for place, value in zip(places, ends, strict=True):
+        writer.do(f"store {vector} {value}, ptr {place}, align {size}")
+
+
+def _function_probe(writer: FunctionWriter, vector: VectorType, name: str, isa: Isa) -> Probe:
+    """A function of one vector after the other, as loops of kernels have it; theirs is the time of
+    an iteration.
+    """
+    function = emit_vector_math(name, "float32", vector.lanes, isa)
+
+    def apply(value: str) -> str:
+        if name in ("sqrt", "rsqrt"):
+            root = writer.call(vector, f"llvm.sqrt.{vector.mangled}", (vector, value))
+            one = vector.constant(1.0)
+            return writer.let(f"fdiv {vector} {one}, {root}") if name == "rsqrt" else root
+        written = write_vector_math(writer, name, vector, isa, value)
+        return written or writer.let(f"call {vector} @{function.name}({vector} {value})")
+
+    def iteration(counter: str, sums: list[str]) -> list[str]:
+        number = writer.let(f"and i64 {counter}, {_INDEPENDENT - 1}")
+        place = writer.let(f"getelementptr {vector}, ptr %area, i64 {number}")
+        value = writer.let(f"load volatile {vector}, ptr {place}, align 4")
+        return [writer.let(f"fadd {vector} {sums[0]}, {apply(value)}")]
+
+    ends = writer.counted_loop("%repeats", 1, iteration, [(vector, vector.constant(0.0))])
+    writer.do(f"store {vector} {ends[0]}, ptr {_place(writer, vector, 0)}, align 4")
+    text = module_text(writer)
+    declared = "\n".join(sorted(each for each in function.declarations if each not in text))
+    return Probe(name, f"{declared}\n{function.text}\n{text}", 1)
+
+
+def _sum_probe(writer: FunctionWriter, vector: VectorType, name: str, count: int) -> Probe:
+    """Sums in registers, `count` of them at once, and what goes beside sums: two operations of
+    each an iteration.
+    """
+    places = [_place(writer, vector, number) for number in range(count)]
+    steps = {CHAIN: ("fadd", "fadd"), SIMPLE: ("fadd", "fmul"), INTEGER: ("add", "xor")}[name]
+    addend = writer.let(f"load {vector}, ptr {_place(writer, vector, count)}, align 4")
+
+    def iteration(counter: str, sums: list[str]) -> list[str]:
+        for step in steps:
+            sums = [writer.let(f"{step} {vector} {total}, {addend}") for total in sums]
+        return sums
+
+    starts = [(vector, writer.let(f"load {vector}, ptr {place}, align 4")) for place in places]
+    ends = writer.counted_loop("%repeats", 1, iteration, starts)
+    for place, value in zip(places, ends, strict=True):
+        writer.do(f"store {vector} {value}, ptr {place}, align 4")
+    return Probe(name, module_text(writer), 2 * count)
+
+
+def _forward_probe(writer: FunctionWriter, vector: VectorType) -> Probe:
+    """A sum in memory: each addition loads what the one before it stored."""
+    place, other = (_place(writer, vector, number) for number in range(2))
+    addend = writer.let(f"load {vector}, ptr {other}, align 4")
+
+    def iteration(counter: str, carried: list[str]) -> list[str]:
+        value = writer.let(f"load volatile {vector}, ptr {place}, align 4")
+        value = writer.let(f"fadd {vector} {value}, {addend}")
+        writer.do(f"store volatile {vector} {value}, ptr {place}, align 4")
+        return []
+
+    writer.counted_loop("%repeats", 1, iteration)
+    return Probe(FORWARD, module_text(writer), 1)
+
+
+def _store_probe(writer: FunctionWriter, vector: VectorType) -> Probe:
+    """Stores of one vector to places in L1."""
+    value = writer.let(f"load {vector}, ptr {_place(writer, vector, 0)}, align 4")
+    places = [_place(writer, vector, number) for number in range(1, _INDEPENDENT + 1)]
+
+    def iteration(counter: str, carried: list[str]) -> list[str]:
+        for place in places:
+            writer.do(f"store volatile {vector} {value}, ptr {place}, align 4")
+        return []
+
+    writer.counted_loop("%repeats", 1, iteration)
+    return Probe(STORE, module_text(writer), _INDEPENDENT)
