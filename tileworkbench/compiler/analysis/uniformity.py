@@ -79,7 +79,7 @@ class Uniformity:
                     self._varying.add(previous)
             case simt.Exchange(var, kind):
                 self._mark(var, not kind.startswith("block_"))
-            case simt.LoadMatrix(dst=address) | simt.Mma(c=address):
+            case simt.LoadMatrix(dst=address) | simt.LoadTurned(dst=address) | simt.Mma(c=address):
                 self._mark_memory(address.buffer, True)
             case simt.Role():
                 divergent = True

@@ -365,6 +365,24 @@ class LoadMatrix(Stmt):
 
 
 @node
+class LoadTurned(Stmt):
+    """ds_read_b64_tr_b16: every 16 lanes of a warp read 4 rows of 16 elements of 16 bits from
+    shared memory, and turn them.
+
+    Lane 4r + p of the 16 gives in `src` the address of elements 4p, 4p + 1, .. of row r, of which
+    there are `elements`. Lane c gets column c in as many neighbouring registers from `dst` on.
+    """
+
+    dst: Address
+    src: Address
+    elements: int = 4
+    site: int = field(default=0, compare=False)
+    effects: ClassVar[Effects] = Effects(
+        (Place("src", count="elements"),), (Place("dst", count="elements"),)
+    )
+
+
+@node
 class StoreMatrix(Stmt):
     """stmatrix: the inverse of `LoadMatrix`; the lanes' addresses are in `dst`."""
 
@@ -475,6 +493,7 @@ LOWERED = (
     TensorLoad,
     TensorStore,
     LoadMatrix,
+    LoadTurned,
     StoreMatrix,
     Mma,
     Wgmma,
@@ -501,6 +520,7 @@ NAMES: dict[str, type[Stmt]] = {
     "commit_group": CommitGroup,
     "wait_group": WaitGroup,
     "load_matrix": LoadMatrix,
+    "load_turned": LoadTurned,
     "store_matrix": StoreMatrix,
     "mma": Mma,
     "wgmma": Wgmma,

@@ -60,6 +60,8 @@ _LDS_LOAD = CopyEngine(
     "global_load_lds", "global", "shared", Completion.GROUP, 16, (16,), in_line=True
 )
 _COPIES = {"gfx950": (_LDS_LOAD,)}
+# "MFMA transpose load from LDS": DS_READ_B64_TR_B16.
+_TURNED_BITS = {"gfx950": 16}
 # The guide of each, and its chapter that has the shapes, dtypes and lanes of MFMA.
 _CHAPTER = "Matrix Arithmetic Instructions"
 _GUIDES = {
@@ -93,6 +95,7 @@ def _machine(name: str) -> Machine:
         register_granule=8 * _LANES,
         matrices=tuple(_mfma(name)),
         copies=_COPIES.get(name, ()),
+        turned_bits=_TURNED_BITS.get(name, 0),
         dies=_DIES[name],
         without=_WITHOUT | dict(_products_without(name)),
     )

@@ -70,8 +70,9 @@ class Machine:
     two float32. `memory_barriers`: threads can wait for a barrier in shared memory. `dot_product`:
     a thread multiplies and adds four signed bytes at once. `cluster_blocks` can share their memory,
     0 for none. `dies` take the blocks of a launch in turn, each with a cache of its own.
-    `early_launch`: a launch can begin before the one in front of it has ended. `without` names what
-    kernels cannot use, as messages call it, with the way around it.
+    `early_launch`: a launch can begin before the one in front of it has ended. `turned_bits`: 16
+    lanes turn elements of so many bits while they read them from shared memory (`LoadTurned`), 0
+    for none. `without` names what kernels cannot use, as messages call it, with the way around it.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Machine:
     cluster_blocks: int = 0
     dies: int = 1
     early_launch: bool = False
+    turned_bits: int = 0
     without: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def warp_registers(self, count: int) -> int:

@@ -89,6 +89,8 @@ class TurnTiles:
         writers = [_filled(stmt, tile, uses) for stmt in uses.writers.get(tile, ())]
         if tile.layout is not None or tile.dtype.bits not in _BITS or not readers:
             return None
+        if tile.dtype.bits == self.target.machine.turned_bits:  # lanes turn what they read
+            return None
         if shape is None or len(shape) != 2 or not writers or not all(writers):
             return None
         operands = [_operand(stmt, tile, threads.get(id(stmt))) for stmt in readers]

@@ -42,7 +42,7 @@ namespace emu {
 // Threads --------------------------------------------------------------------------------------
 
 enum State { READY, AT_BARRIER, IN_WAVE, DONE };
-enum Kind { PERMUTE, BALLOT, MFMA, MEET, FIRST };
+enum Kind { PERMUTE, BALLOT, MFMA, MEET, FIRST, TURN };
 
 struct Thread {
   ucontext_t context;
@@ -145,6 +145,8 @@ static void complete(int first, int last) {
     if (number != WAVE) fail("MFMA is executed by %d of the 64 threads of a wave", number);
     ((Multiply)one.a)(threads + first);
   }
+  if (kind == TURN && number != WAVE)
+    fail("ds_read_tr is executed by %d of the 64 threads of a wave", number);
   for (int lane = 0; lane < last - first; ++lane) {
     if (!taking[lane]) continue;
     Thread& own = threads[first + lane];
@@ -156,6 +158,14 @@ static void complete(int first, int last) {
       own.result = votes;
     } else if (kind == FIRST) {
       own.result = lowest;
+    } else if (kind == TURN) {
+      // Lanes 4 r .. 4 r + 3 of 16 have row r; this lane's is a column.
+      int column = lane % 16;
+      own.result = 0;
+      for (int row = 0; row < 4; ++row) {
+        uint64_t piece = threads[first + lane - column + 4 * row + column / 4].a;
+        own.result |= (piece >> 16 * (column % 4) & 0xffff) << 16 * row;
+      }
     }
   }
   for (int lane = 0; lane < last - first; ++lane)
@@ -226,6 +236,24 @@ static void assembly(const char* text, uint64_t x = 0, uint64_t y = 0, uint64_t 
   else if (!strcmp(place, "%1, off")) load_lds((unsigned)x, (const unsigned char*)y);
   else if (!strcmp(place, "%2, %1")) load_lds((unsigned)x, (const unsigned char*)y + (unsigned)z);
   else fail("assembly that is not known here: %s", text);
+}
+
+struct Turned {
+  uint64_t bits;
+  template <class Vector> operator Vector() const {
+    Vector made;
+    static_assert(sizeof made == sizeof bits, "");
+    memcpy(&made, &bits, sizeof made);
+    return made;
+  }
+};
+
+static Turned turned(const void* from, int site) {
+  uint64_t at = (const unsigned char*)from - __start_lds, piece;
+  if (at % 8 || at + 8 > (uint64_t)(__stop_lds - __start_lds))
+    fail("ds_read_tr of byte %u of LDS", (unsigned)at);
+  memcpy(&piece, from, 8);
+  return {in_wave(TURN, site, piece, 0)};
 }
 
 // Loads of buffers ---------------------------------------------------------------------------------
@@ -482,6 +510,7 @@ static int run(void (*const* kernels)()) {
   emu::moved(x, control, __COUNTER__)
 #define __builtin_amdgcn_ds_swizzle(x, pattern) emu::swizzled(x, pattern, __COUNTER__)
 #define __builtin_amdgcn_perm(first, second, selectors) emu::permuted(first, second, selectors)
+#define __builtin_amdgcn_ds_read_tr16_b64_v4i16(from) emu::turned((const void*)(from), __COUNTER__)
 #define __builtin_amdgcn_readfirstlane(x) \
   ((unsigned)emu::in_wave(emu::FIRST, __COUNTER__, (unsigned)(x), 0))
 #define __builtin_amdgcn_ballot_w64(on) emu::in_wave(emu::BALLOT, __COUNTER__, on, 0)

@@ -170,6 +170,9 @@ class Hip(Dialect):
                 return [f"{use(f'fence_{kind}')}();"]
             case simt.Mma():
                 return [self.product(stmt, writer)]
+            case simt.LoadTurned(dst, src):
+                pointers = writer.register_words(dst), writer.expressions.address(src)
+                return [f"{use('read_turned')}({', '.join(pointers)});"]
             case simt.AsyncCopy(in_line=True):
                 return [copy_in_line(stmt, writer)]
             case simt.CommitGroup(simt.Engine.CP_ASYNC):

@@ -30,6 +30,9 @@ _PICK_8 = f"""  const unsigned second = i & 1 ? 0x07050301u : 0x06040200u;
   const unsigned low = {_PERM}(w[(i + step) / 4], w[i / 4], pair);
   const unsigned high = {_PERM}(w[(i + 3 * step) / 4], w[(i + 2 * step) / 4], pair);
   return {_PERM}(high, low, i & 1 ? 0x07060302u : 0x05040100u);"""
+# Every 16 lanes turn 4 rows of 16 elements: each names four elements and gets a column.
+_TURN = """  typedef __attribute__((address_space(3))) i16r4* place;
+  *(i16r4*)to = __builtin_amdgcn_ds_read_tr16_b64_v4i16((place)from);"""
 
 HELPERS: dict[str, Helper] = {
     **common_helpers(function, BIT_CASTS, "high_product"),
@@ -85,6 +88,7 @@ HELPERS: dict[str, Helper] = {
     },
     "pick16": _helper("unsigned pick16(const unsigned* w, int i, int step)", _PICK_16),
     "pick8": _helper("unsigned pick8(const unsigned* w, int i, int step)", _PICK_8),
+    "read_turned": _helper("void read_turned(unsigned* to, const void* from)", _TURN),
     **COPIES,
     **TENSORS,
     **ATOMICS,

@@ -13,7 +13,7 @@ from typing import Any
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import add, binary, cast, const_int, int_const
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load, Ramp, Region
-from tileworkbench.compiler.ir.simt import LoadMatrix
+from tileworkbench.compiler.ir.simt import LoadMatrix, LoadTurned
 from tileworkbench.compiler.ir.stmt import Stmt, Store, seq
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.layout.layout import Layout
@@ -21,6 +21,7 @@ from tileworkbench.compiler.lower.threads.context import ThreadContext
 from tileworkbench.compiler.lower.threads.formulas import map_exprs
 from tileworkbench.compiler.lower.threads.loops import scale, shift, unrolled
 from tileworkbench.compiler.lower.threads.registers import matrix_origins, register_map
+from tileworkbench.compiler.lower.threads.turning import ROWS, lanes_that_turn
 from tileworkbench.compiler.machine import instructions as machine
 from tileworkbench.compiler.machine.instructions import MatrixMove
 
@@ -145,12 +146,10 @@ class Loader:
             return []
         if operand.buffer.scope == "local.fragment":
             return [self._convert(step)]
-        matrices = self._matrices()
-        return (
-            [self._load_elements(step)]
-            if matrices is None
-            else self._load_matrices(step, *matrices)
-        )
+        matrices, turning = self._matrices(), self._turning()
+        if matrices is not None:
+            return self._load_matrices(step, *matrices)
+        return [self._load_elements(step) if turning is None else self._load_turned(step, turning)]
 
     def _version(self, step: Expr) -> Expr:
         """Which of the versions a step is in."""
@@ -229,6 +228,36 @@ class Loader:
         if const_int(k) is None:
             k = self.context.named(f"{buffer.name}_{k_name}", k)
         return outer, k
+
+    # Lanes that turn what they read
+
+    def _turning(self) -> Layout | None:
+        """Where each lane begins to read, if lanes can turn the operand."""
+        operand, bits = self.operand, self.context.target.machine.turned_bits
+        if operand.k_last or bits != operand.buffer.dtype.bits or bits != operand.dtype.bits:
+            return None
+        whole = is_contiguous(operand.region, ROWS, self.context)
+        return lanes_that_turn(operand.atom.fragment) if whole else None
+
+    def _load_turned(self, step: Expr, lanes: Layout) -> Stmt:
+        """All atoms of one step, a few registers at once."""
+        operand, context = self.operand, self.context
+        outer, k = map_exprs(lanes.mapping, (context.lane,))
+        outer, k = self._named(add(operand.first, outer), k)
+
+        def atom(at: Expr) -> Stmt:
+            row = add(outer, scale(at, operand.rows))
+            into = self.atom(step, at).indices[0]
+
+            def part(x: Expr) -> Stmt:
+                column = add(add(scale(step, operand.depth), scale(x, ROWS)), k)
+                source = Address(operand.buffer, operand.at(row, column))
+                target = Address(self.registers, (add(into, scale(x, ROWS)),))
+                return LoadTurned(target, source, site=operand.site)
+
+            return unrolled(context, "x", operand.elements // ROWS, part, operand.site)
+
+        return unrolled(context, "i", operand.atoms, atom, operand.site)
 
     # Element by element
 

@@ -163,6 +163,9 @@ class _Lister(Evaluator[ThreadFrame]):
                 self._operand(b, b_form, (n, k))
             case simt.LoadMatrix(dst, src, count, transpose):
                 self._matrix(src, dst, count, matrix_kind("ldmatrix", count, transpose))
+            case simt.LoadTurned(dst, src, elements):
+                register = self._register(dst.buffer, dst.indices, elements)
+                self._access(src.buffer, src.indices, None, "load", elements, register)
             case simt.StoreMatrix(dst, src, count, transpose):
                 self._matrix(dst, src, count, matrix_kind("stmatrix", count, transpose))
 

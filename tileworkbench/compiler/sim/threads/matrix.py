@@ -41,6 +41,8 @@ from tileworkbench.compiler.sim.threads.frame import ThreadFrame
 from tileworkbench.compiler.sim.threads.registers import LaneStorage
 from tileworkbench.compiler.sim.values import narrowed, storage_dtype
 
+_ALL = 8  # times eight lanes are at least a warp
+
 Array = np.ndarray[Any, Any]
 Execute = Callable[[ThreadFrame], None]
 
@@ -123,8 +125,11 @@ class Registers:
 class _Rows:
     """Where the lanes say the rows of matrices are in shared memory."""
 
-    def __init__(self, address: Address, count: int, expr: ExpressionTranslator) -> None:
+    def __init__(
+        self, address: Address, count: int, expr: ExpressionTranslator, width: int = 16
+    ) -> None:
         self._slot, self._count = expr.slots.buffer(address.buffer), count
+        self._width = width  # bytes of a row
         self._indices = expr.all(address.indices)
 
     def find(self, frame: ThreadFrame, kind: str) -> tuple[ArenaStorage, Array, Array, Any]:
@@ -134,15 +139,16 @@ class _Rows:
             raise VerifyError(f"'{storage.name}' is not in shared memory")
         index = tuple([at(frame) for at in self._indices])
         lanes = np.arange(frame.threads) % frame.warp < 8 * self._count
+        width = self._width
         giving = frame.active() & lanes
         addresses = storage.addresses(frame, index, giving)
-        elements = 128 // storage.bits
+        elements = 8 * width // storage.bits
         last = (*index[:-1], index[-1] + (elements - 1))
         gap = storage.addresses(frame, last, giving) - addresses
         wrong = giving & (gap != (elements - 1) * storage.bits // 8)
         report_threads(frame, FindingKind.MISALIGNED, NOT_CONTIGUOUS, storage.name, index, wrong)
         counters = frame.counters
-        counters.shared(frame.site, storage.name, kind, addresses, giving, 16)
+        counters.shared(frame.site, storage.name, kind, addresses, giving, width)
         counters.instruction(kind.partition(".")[0], frame.active())
         return storage, addresses, giving, index
 
@@ -176,6 +182,28 @@ def translate_load(stmt: simt.LoadMatrix, expr: ExpressionTranslator) -> Execute
     return load
 
 
+def translate_turned(stmt: simt.LoadTurned, expr: ExpressionTranslator) -> Execute:
+    """The closure of a load that turns blocks of 4 rows."""
+    width = 2 * stmt.elements
+    rows, registers = _Rows(stmt.src, _ALL, expr, width), Registers(stmt.dst, expr)
+
+    def load(frame: ThreadFrame) -> None:
+        require_warps(frame, "ds_read_tr")
+        storage, addresses, giving, index = rows.find(frame, "load")
+        check_access(frame, storage, "load", addresses, giving, width, index)
+        _touch(frame, storage, addresses[giving], write=False, width=width)
+        if frame.observers:
+            row, lanes = storage.row(addresses, width)
+            tell_read(frame, storage, (row,), giving[:, None], lanes)
+        places = np.where(giving, addresses, 0)
+        pieces = storage.arena.memory[places[:, None] + np.arange(width)].view(np.uint16)
+        blocks = pieces.reshape(-1, 4, 16)  # of 16 lanes: rows of four pieces
+        columns = np.ascontiguousarray(blocks.swapaxes(1, 2)).reshape(-1, 4)
+        registers.write_bytes(frame, columns.view(np.uint8))
+
+    return load
+
+
 def translate_store(stmt: simt.StoreMatrix, expr: ExpressionTranslator) -> Execute:
     """The closure of stmatrix."""
     rows, registers = _Rows(stmt.dst, stmt.count, expr), Registers(stmt.src, expr)
@@ -200,10 +228,12 @@ def translate_store(stmt: simt.StoreMatrix, expr: ExpressionTranslator) -> Execu
     return store
 
 
-def _touch(frame: ThreadFrame, storage: ArenaStorage, rows: Array, write: bool) -> None:
+def _touch(
+    frame: ThreadFrame, storage: ArenaStorage, rows: Array, write: bool, width: int = 16
+) -> None:
     """What is under way must not be read or written yet."""
     if frame.flights is not None:
-        places, _ = storage.row(rows, 16)
+        places, _ = storage.row(rows, width)
         frame.flights.touch(frame, storage, (places.reshape(-1),), write)
 
 

@@ -67,6 +67,7 @@ from tileworkbench.compiler.sim.values import storage_dtype
 
 _MATRICES: dict[type[st.Stmt], Any] = {
     simt.LoadMatrix: matrix.translate_load,
+    simt.LoadTurned: matrix.translate_turned,
     simt.StoreMatrix: matrix.translate_store,
     simt.Mma: matrix.translate_mma,
     simt.Wgmma: wgmma.translate_wgmma,
@@ -181,7 +182,7 @@ class ThreadTranslator(StatementTranslator):
                 made = copies.translate_commit()
             case simt.WaitGroup(engine=simt.Engine.CP_ASYNC) if self._plan.lock_step is False:
                 made = copies.translate_wait(stmt)
-            case simt.LoadMatrix() | simt.StoreMatrix() | simt.Mma() | simt.Wgmma():
+            case _ if type(stmt) in _MATRICES:
                 made = _MATRICES[type(stmt)](stmt, self.expr)
             case simt.Role(start, count, body):
                 made = _role(start, start + count, self(body))

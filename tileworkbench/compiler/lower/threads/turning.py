@@ -1,0 +1,30 @@
+"""Operands that lanes turn while they read them from shared memory, 16 together."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from tileworkbench.compiler.layout.atoms import mfma_operand
+from tileworkbench.compiler.layout.fragment import Fragment
+from tileworkbench.compiler.layout.layout import Layout
+
+ROWS = 4
+"""Rows of a block that 16 lanes turn, and elements of a row that each of them names."""
+_LANES = 16
+
+
+@lru_cache(maxsize=64)
+def lanes_that_turn(operand: Fragment) -> Layout | None:
+    """``lane -> (n, k)`` of the elements that each lane names, for its first registers of `operand`
+    over ``[n, k]`` to be loaded by lanes that turn them; None where they lie otherwise.
+    """
+    (edge, depth), slots = operand.shape, operand.slots
+    if edge % _LANES or slots % ROWS or operand != mfma_operand(edge, depth):
+        return None
+
+    def place(lane: Any) -> tuple[Any, Any]:
+        first = lane % edge // _LANES * _LANES
+        return first + lane % ROWS * ROWS, lane // edge * slots + lane % _LANES // ROWS
+
+    return Layout((operand.threads,), place)
