@@ -144,9 +144,8 @@ Where others per tensor instruction are more than the better peer's:
 - sm_80, attention of D = 64 (6 of 597) and causal (6 of 857): sums begin with 0 and maxima with
   -inf (4 instructions; beginning with the first element is another result for NaN), and what is
   rescaled is (a - b) * scale, which is exact where a = b, not a * scale - b * scale (2).
-- int8 with B along N: both load it byte by byte, 128 loads and 96 PRMT an iteration; the rest of
-  the difference is addresses, and copies that TileLang's loop leaves out. On sm_90a Triton turns B
-  in shared memory and takes wgmma: 175 others for a tile where ours has 319.
+- sm_90a, int8 with B along N: fewer than TileLang's, but Triton turns B in shared memory and takes
+  wgmma: 175 others for a tile where ours has 183 and sixteen times the tensor instructions.
 - sm_90a, matmul 128x256x64: our instructions are twice as wide (n256): 46 others for a tile,
   TileLang 85.
 - sm_90a, int4: weights are decoded into registers for mma.sync, Triton's into an operand of wgmma:

@@ -11,7 +11,13 @@ import tileworkbench.language as T
 from tileworkbench.compiler.device.nvidia.nvdisasm import missing_nvdisasm
 from tileworkbench.compiler.device.nvidia.nvrtc import compile_cuda
 from tileworkbench.compiler.device.nvidia.sass import kind_of, loops_of, main_loop, whole
-from tileworkbench.kernels import flash_attention, matmul
+from tileworkbench.kernels import (
+    chunk_scan,
+    dequant_matmul,
+    flash_attention,
+    matmul,
+    mla_decode,
+)
 
 TEXT = """
 .text.k:
@@ -145,6 +151,30 @@ def test_descriptors_are_computed_for_a_warp_and_not_for_each_thread(block_N):
     loop = main_loop(tw.compile(make, target="cuda:sm_90a").sass)
     assert not [each for each in loop.instructions if each.startswith("R2UR")]
     assert loop.kinds["integer"] <= 50
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: flash_attention(
+            *(1, 16, 4096, 4096, 128, T.float16),
+            causal=True,
+            block_M=128,
+            block_N=128,
+            threads=256,
+        ),
+        lambda: mla_decode(16, 128, 4096, block_N=32),
+        lambda: chunk_scan(2, 16, 256, 64, 64, 128),
+        lambda: dequant_matmul(4096, 4096, 4096, "int4", block_M=128),
+    ],
+    ids=["attention", "mla_decode", "chunk_scan", "dequant_matmul"],
+)
+def test_products_of_warpgroups_run_on_and_registers_suffice(make):
+    """ptxas says C75xx where it makes wgmma wait for each other."""
+    build = compile_cuda(tw.compile(make(), target="cuda:sm_90a").source, "sm_90a")
+    assert not [each for each in build.warnings if "C75" in each]
+    assert all(each.spill_store_bytes == 0 for each in build.kernels)
 
 
 @pytest.mark.nvrtc

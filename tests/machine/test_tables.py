@@ -59,9 +59,41 @@ def test_every_mfma_cites_the_guide_of_its_machine_or_says_what_is_assumed(arch:
         assert row.source.startswith("assumed: " if assumed else guide)
 
 
-def mma_rows() -> list[MatrixInstruction]:
-    rows = {(r.m, r.k, r.dtypes): r for a in ("sm_75", "sm_89") for r in machine_of(a).matrices}
-    return list(rows.values())
+def mma_rows(across: bool = False) -> list[MatrixInstruction]:
+    rows = {
+        (r.m, r.n, r.k, r.dtypes): r for a in ("sm_75", "sm_89") for r in machine_of(a).matrices
+    }
+    return [row for row in rows.values() if (row.across > 1) == across]
+
+
+@pytest.mark.parametrize("row", mma_rows(True), ids=lambda r: f"m{r.m}n{r.n}k{r.k} {r.a.dtype}")
+def test_several_across_are_the_instruction_on_every_so_many_columns(
+    row: MatrixInstruction,
+) -> None:
+    """Column `c` of product `t` is column ``across * c + t``. Each has registers of B of its own,
+    one behind the other, and takes turns in those of C.
+    """
+    one = next(r for r in mma_rows() if (r.m, r.k, r.dtypes) == (row.m, row.k, row.dtypes))
+    assert row.n == row.across * one.n and row.a == one.a
+    assert np.array_equal(*(_by_product(row, part, one) for part in ("several", "one")))
+
+
+def _by_product(row: MatrixInstruction, part: str, one: MatrixInstruction) -> Array:
+    """Lane and slot of each element of B and C, by the product and its column."""
+    several, found = part == "several", []
+    for name in ("b", "c"):
+        fragment = getattr(row if several else one, name).fragment
+        lanes, slots = (np.squeeze(table) for table in fragment.table())
+        if name == "c":
+            lanes, slots = lanes.T, slots.T
+        for t in range(row.across):
+            if several:
+                found += [lanes[t :: row.across], slots[t :: row.across]]
+            elif name == "b":
+                found += [lanes, t * fragment.slots + slots]
+            else:
+                found += [lanes, slots * row.across + t]
+    return np.concatenate([np.ravel(each) for each in found])
 
 
 @pytest.mark.parametrize("row", mma_rows(), ids=lambda row: f"m{row.m}k{row.k} {row.a.dtype}")

@@ -112,23 +112,29 @@ class Warps(Lanes):
                     registers[lanes, into[lanes] + matrix * per + e] = value
 
     def multiply(self, stmt: simt.Mma) -> None:
-        self.count("mma")
+        for _ in range(stmt.n // 8):
+            self.count("mma")
         a, b = (address.buffer.dtype for address in (stmt.a, stmt.b))
         at = [self.flat(address) for address in (stmt.a, stmt.b, stmt.c)]
         for warp in np.flatnonzero(self.mask.reshape(-1, 32).all(1)):
             lanes = warp * 32 + LANE
             left = np.zeros((stmt.m, stmt.k))
-            right, total = np.zeros((stmt.k, 8)), np.zeros((stmt.m, 8))
             for e, place in enumerate(a_places(stmt.m, stmt.k, a.bits)):
                 left[place] = self.memory[stmt.a.buffer.name][lanes, at[0][lanes] + e]
-            for e, place in enumerate(b_places(stmt.k, b.bits)):
-                right[place] = self.memory[stmt.b.buffer.name][lanes, at[1][lanes] + e]
-            registers = self.memory[stmt.c.buffer.name]
-            for e, place in enumerate(c_places(stmt.m)):
-                total[place] = registers[lanes, at[2][lanes] + e]
-            total = total + left @ right
-            for e, place in enumerate(c_places(stmt.m)):
-                registers[lanes, at[2][lanes] + e] = total[place].astype(registers.dtype)
+            # Several across: each has the next registers of B, in those of C they take turns.
+            across, elements = stmt.n // 8, stmt.k // 4
+            for one in range(across):
+                right, total = np.zeros((stmt.k, 8)), np.zeros((stmt.m, 8))
+                for e, place in enumerate(b_places(stmt.k, b.bits)):
+                    held = at[1][lanes] + one * elements + e
+                    right[place] = self.memory[stmt.b.buffer.name][lanes, held]
+                registers = self.memory[stmt.c.buffer.name]
+                for e, place in enumerate(c_places(stmt.m)):
+                    total[place] = registers[lanes, at[2][lanes] + e * across + one]
+                total = total + left @ right
+                for e, place in enumerate(c_places(stmt.m)):
+                    into = at[2][lanes] + e * across + one
+                    registers[lanes, into] = total[place].astype(registers.dtype)
 
     def exchange(self, kind: str, value: Any, lane: Any) -> Array:
         own = np.broadcast_to(value, (self.threads,)).reshape(-1, 32)

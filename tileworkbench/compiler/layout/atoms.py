@@ -53,6 +53,30 @@ def mma_c(rows: int = 16) -> Fragment:
     return Fragment((rows, 8), lambda i, j: (4 * (i % 8) + j // 2, i // 8 * 2 + j % 2))
 
 
+@cache
+def mma_b_across(depth: int, bits: int, across: int) -> Fragment:
+    """B, as ``[n, k]``, of `across` mma: a lane has so many neighbours along N, one for each."""
+    one = mma_operand(8, depth, bits)
+
+    def place(i: Any, k: Any) -> tuple[Any, Any]:
+        lane, slot = one.evaluate(i // across, k)
+        return lane, i % across * one.slots + slot
+
+    return Fragment((8 * across, depth), place)
+
+
+@cache
+def mma_c_across(rows: int, across: int) -> Fragment:
+    """C of `across` mma, whose columns take turns, as the registers of a lane do."""
+    one = mma_c(rows)
+
+    def place(i: Any, j: Any) -> tuple[Any, Any]:
+        lane, slot = one.evaluate(i, j // across)
+        return lane, slot * across + j % across
+
+    return Fragment((rows, 8 * across), place)
+
+
 @dataclass(frozen=True, slots=True)
 class WarpGrid:
     """`rows` x `columns` of C over `warps_m` x `warps_n` warps, which count along M first.

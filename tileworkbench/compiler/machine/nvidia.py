@@ -13,7 +13,14 @@ from collections.abc import Iterator
 from functools import partial
 
 from tileworkbench.compiler.ir.types import DType
-from tileworkbench.compiler.layout.atoms import mma_c, mma_operand, wgmma_a, wgmma_c
+from tileworkbench.compiler.layout.atoms import (
+    mma_b_across,
+    mma_c,
+    mma_c_across,
+    mma_operand,
+    wgmma_a,
+    wgmma_c,
+)
 from tileworkbench.compiler.machine.instructions import (
     Completion,
     CopyEngine,
@@ -99,20 +106,23 @@ def _atomics(capability: int) -> dict[tuple[str, str], int]:
 
 
 def _mma(capability: int) -> Iterator[MatrixInstruction]:
-    """mma.sync, the best first for each dtype."""
+    """mma.sync, the best first for each dtype. Of bytes there are several across, too: no
+    instruction loads columns of B where its rows run along N.
+    """
     for least, end, m, k, (a, b, c) in _MMA:
         if least <= capability < end:
             bits = _bits(a)
-            yield MatrixInstruction(
-                "mma.sync",
-                Scope.WARP,
-                m,
-                8,
-                k,
-                Operand(a, partial(mma_operand, m, k, bits)),
-                Operand(b, partial(mma_operand, 8, k, bits)),
-                Operand(c, partial(mma_c, m)),
-            )
+            left = Operand(a, partial(mma_operand, m, k, bits))
+            right = Operand(b, partial(mma_operand, 8, k, bits))
+            result = Operand(c, partial(mma_c, m))
+            yield MatrixInstruction("mma.sync", Scope.WARP, m, 8, k, left, right, result)
+            for across in (4, 2) if bits == 8 else ():
+                right = Operand(b, partial(mma_b_across, k, bits, across))
+                result = Operand(c, partial(mma_c_across, m, across))
+                shape = m, 8 * across, k
+                yield MatrixInstruction(
+                    "mma.sync", Scope.WARP, *shape, left, right, result, across=across
+                )
 
 
 def _mma_rows() -> Iterator[tuple[int, int, int, int, tuple[str, str, str]]]:

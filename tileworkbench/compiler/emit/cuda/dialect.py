@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from typing import ClassVar
 
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.emit.c_like.dialect import Dialect, Function, shown
@@ -61,6 +62,7 @@ class Cuda(Dialect):
     trap = "__trap();"
     bit_casts = BIT_CASTS
     helpers = HELPERS
+    picks: ClassVar[Mapping[int, str]] = {8: "pick8"}
     math = {"rsqrt": "rsqrt", "exp10": "exp10"}
     words = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize"})
     pattern = (

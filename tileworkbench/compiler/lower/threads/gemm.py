@@ -209,7 +209,9 @@ def _shared_layout(
     if plan is not None and plan.instruction.a.swizzles:
         return wgmma.shared_layout(buffer)
     machine = context.target.machine
-    if plan is not None and machine.move(loads=True) is None and buffer.dtype.bits >= 8:
+    by_columns = plan is not None and name == "b" and not k_last and plan.instruction.across > 1
+    alone = machine.move(loads=True) is None and buffer.dtype.bits >= 8
+    if plan is not None and (alone or by_columns):
         row = plan.instruction
         operand = {"a": row.a, "b": row.b}[name].fragment
         box, bits = tuple(constant), buffer.dtype.bits

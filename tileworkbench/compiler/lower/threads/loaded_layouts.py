@@ -236,6 +236,8 @@ def _swizzles(columns: int, bits: int) -> Iterator[_Swizzle]:
         yield _Swizzle(columns, 1, 1, turned)
         for divisor in (2, 4, 8) if columns == 8 * unit else ():
             yield _Swizzle(unit, divisor, 8, turned)
+        if columns == 4 * unit:
+            yield _Swizzle(2 * unit, 2 * turned, 2, turned)
 
 
 def _double(columns: int, bits: int) -> Iterator[_Swizzle]:

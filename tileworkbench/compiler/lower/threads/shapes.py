@@ -53,7 +53,7 @@ def one_by_one(body: Stmt, context: ThreadContext) -> dict[int, Gemm]:
     the statement.
     """
     return {
-        id(stmt): replace(stmt, instruction=f"{row.name}_{row.m}x{row.m}")
+        id(stmt): replace(stmt, instruction=f"{row.name}_{row.m}x{row.n // row.across}")
         for stmt, row, _ in _of_warps(body, context)
         if row.across > 1
     }

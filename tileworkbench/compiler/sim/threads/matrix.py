@@ -11,12 +11,13 @@ integers are exact and wrap. Operands of dtype tfloat32, and float32 of mma.sync
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 
 from tileworkbench.compiler.diagnostics import DivergenceError, RunError, VerifyError
+from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir.expr import Address
 from tileworkbench.compiler.ir.types import DType
@@ -26,7 +27,9 @@ from tileworkbench.compiler.layout.atoms import (
     mfma_c_wide,
     mfma_operand,
     mfma_operand_across,
+    mma_b_across,
     mma_c,
+    mma_c_across,
     mma_operand,
 )
 from tileworkbench.compiler.layout.fragment import Fragment
@@ -267,16 +270,38 @@ def by_lane(fragment: Fragment) -> tuple[Array, int]:
     return lane * fragment.slots + slot, fragment.slots
 
 
-def _places(stmt: simt.Mma) -> tuple[Fragment, Fragment, Fragment]:
-    """Where A, B and C are: eight columns are mma.sync, squares and rows of squares MFMA.
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """For each element of A, B and C its place among the registers of a warp, and how many a lane
+    has; `inverse` are the elements of C by their places.
+    """
+
+    a: tuple[Array, int]
+    b: tuple[Array, int]
+    c: tuple[Array, int]
+    inverse: Array
+
+
+@lru_cache(maxsize=64)
+def _tables(stmt: simt.Mma, warp: int) -> _Tables:
+    a, b, c = map(by_lane, _places(stmt, warp))
+    return _Tables(a, b, c, np.argsort(c[0].reshape(-1)))
+
+
+def _places(stmt: simt.Mma, warp: int) -> tuple[Fragment, Fragment, Fragment]:
+    """Where A, B and C are: warps of 32 lanes multiply by mma.sync, of eight columns or several
+    times eight, those of 64 by MFMA, of squares and rows of squares.
 
     Raises `VerifyError`.
     """
     shape = stmt.m, stmt.n, stmt.k
-    if stmt.n == 8 and stmt.m in (8, 16):
+    across = stmt.n // 8
+    if warp == 32 and stmt.m in (8, 16) and across in (1, 2, 4):
         bits = stmt.a.buffer.dtype.bits, stmt.b.buffer.dtype.bits
-        a, b = mma_operand(stmt.m, stmt.k, bits[0]), mma_operand(stmt.n, stmt.k, bits[1])
-        return a, b, mma_c(stmt.m)
+        a = mma_operand(stmt.m, stmt.k, bits[0])
+        if across == 1:
+            return a, mma_operand(8, stmt.k, bits[1]), mma_c(stmt.m)
+        return a, mma_b_across(stmt.k, bits[1], across), mma_c_across(stmt.m, across)
     if stmt.m == stmt.n and stmt.m in (16, 32):
         operand, double = mfma_operand(stmt.m, stmt.k), stmt.c.buffer.dtype.bits == 64
         return operand, operand, mfma_c_wide() if double else mfma_c(stmt.m)
@@ -290,12 +315,11 @@ def _places(stmt: simt.Mma) -> tuple[Fragment, Fragment, Fragment]:
 def translate_mma(stmt: simt.Mma, expr: ExpressionTranslator) -> Execute:
     """The closure of mma.sync and of MFMA."""
     a, b, c = Registers(stmt.a, expr), Registers(stmt.b, expr), Registers(stmt.c, expr)
-    (at_a, slots_a), (at_b, slots_b), (at_c, slots_c) = map(by_lane, _places(stmt))
-    truncates = stmt.n == 8
-    inverse = np.argsort(at_c.reshape(-1))
 
     def mma(frame: ThreadFrame) -> None:
         require_warps(frame, "mma")
+        tables, truncates = _tables(stmt, frame.warp), frame.warp == 32
+        (at_a, slots_a), (at_b, slots_b), (at_c, slots_c) = tables.a, tables.b, tables.c
         frame.counters.instruction("mma", frame.active())
         left = a.read(frame, slots_a).reshape(-1, frame.warp * slots_a)[:, at_a]
         right = b.read(frame, slots_b).reshape(-1, frame.warp * slots_b)[:, at_b]
@@ -304,7 +328,7 @@ def translate_mma(stmt: simt.Mma, expr: ExpressionTranslator) -> Execute:
             multiplied(values, each.dtype, truncates) for values, each in ((left, a), (right, b))
         )
         total = accumulate(left, right.swapaxes(1, 2), old, c.dtype)
-        c.write(frame, total.reshape(len(total), -1)[:, inverse].reshape(-1, slots_c))
+        c.write(frame, total.reshape(len(total), -1)[:, tables.inverse].reshape(-1, slots_c))
 
     return mma
 
