@@ -127,15 +127,15 @@ def test_atoms_of_a_kernel_are_those_of_its_code() -> None:
 
 
 def test_atoms_of_mfma_are_as_wide_as_what_is_done_at_once() -> None:
-    """Several along K, and across where rows of B are read."""
+    """Several along K; one across, for rows of V are turned before they are stored."""
     page = flash_attention(1, 1, 128, 128, 64, "float16")
     buffers = tw.compile(page, target="sim:gfx942").view().layouts
     atoms = {each.name: each.fitting_atoms for each in buffers if each.fitting_atoms}
     said = 'AMD Instinct MI300 ISA (CDNA3), "Matrix Arithmetic Instructions"'
     assert atoms == {
         "S_local": (Atom("mfma.m32n32k16 (2 instructions) C", 32, 32, 64, 16, said),),
-        "P_local": (Atom("mfma.m32n64k8 (2 instructions) A", 32, 8, 64, 4, said),),
-        "O_local": (Atom("mfma.m32n64k8 (2 instructions) C", 32, 64, 64, 32, said),),
+        "P_local": (Atom("mfma.m32n32k8 A", 32, 8, 64, 4, said),),
+        "O_local": (Atom("mfma.m32n32k8 C", 32, 32, 64, 16, said),),
     }
     figure = layout_figure(next(each for each in buffers if each.name == "S_local"))
     assert "lanes: AMD Instinct MI300 ISA (CDNA3)" in figure
