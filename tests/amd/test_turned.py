@@ -120,7 +120,9 @@ def summed_and_multiplied(also: str) -> Any:
                 T.copy(A[0, k * 32], a)
                 T.copy(B[k * 32, 0], b)
                 T.gemm(a, b, c)
-                if also == "sum":
+                if also == "view":
+                    T.gemm(a, T.reshape(b, (32, 64)), c)
+                elif also == "sum":
                     for j in T.Parallel(64):
                         for i in T.serial(32):
                             d[j] += T.cast(b[i, j], "float32")
@@ -130,15 +132,16 @@ def summed_and_multiplied(also: str) -> Any:
     return kernel
 
 
-@pytest.mark.parametrize(("also", "expected"), [("", True), ("sum", False)])
+@pytest.mark.parametrize(("also", "expected"), [("", True), ("sum", False), ("view", False)])
 def test_what_is_read_otherwise_stays_as_it_is(also: str, expected: bool) -> None:
     kernel = tw.compile(summed_and_multiplied(also), target="sim:gfx942")
     assert turns(kernel) == expected
     a, b = random(64, 128, dtype="float16", seed=1), random(128, 64, dtype="float16", seed=2)
     c, d = np.zeros((64, 64), np.float32), np.zeros(64, np.float32)
     kernel(a.numpy(), b.numpy(), c, d)
-    assert_contraction(c, a.float().numpy(), b.float().numpy())
-    if also:
+    twice = 2 if also == "view" else 1
+    assert_contraction(c, twice * a.float().numpy(), b.float().numpy())
+    if also == "sum":
         np.testing.assert_allclose(d, b.float().numpy().sum(0), rtol=1e-4, atol=1e-4)
 
 

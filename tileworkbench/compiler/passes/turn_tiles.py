@@ -31,7 +31,7 @@ from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Region, Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body
 from tileworkbench.compiler.ir.sizes import const_shape
-from tileworkbench.compiler.ir.stmt import Alloc, Kernel, Stmt, Store
+from tileworkbench.compiler.ir.stmt import Alias, Alloc, Kernel, Stmt, Store
 from tileworkbench.compiler.ir.tile import Copy, Gemm, Parallel
 from tileworkbench.compiler.ir.types import INT32
 from tileworkbench.compiler.layout.fragment import Fragment
@@ -78,8 +78,13 @@ class TurnTiles:
     def _turns(self, program: Program, kernel: Kernel) -> Iterator[tuple[Buffer, _Turn]]:
         context = ThreadContext.of(program, kernel, self.target)
         threads = {id(stmt): each for stmt, each in with_contexts(kernel.body, context)}
+        seen = {stmt.source for stmt in statements(kernel.body) if isinstance(stmt, Alias)}
         for stmt in statements(kernel.body):
-            if isinstance(stmt, Alloc) and stmt.buffer.scope == "shared":
+            if (
+                isinstance(stmt, Alloc)
+                and stmt.buffer.scope == "shared"
+                and stmt.buffer not in seen
+            ):
                 turn = self._turn(stmt.buffer, context.uses, threads)
                 if turn is not None:
                     yield stmt.buffer, turn
@@ -111,6 +116,8 @@ class TurnTiles:
 def _filled(stmt: Stmt, tile: Buffer, uses: Uses) -> Copy | None:
     """The copy from global memory to the registers from which `stmt` fills all of the tile."""
     if not isinstance(stmt, Copy) or stmt.src.buffer.scope != "local.fragment":
+        return None
+    if stmt.dst.buffer is not tile:  # but a view of it
         return None
     held = stmt.src.buffer
     loads, stores = uses.writers.get(held, ()), uses.readers.get(held, ())
