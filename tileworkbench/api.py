@@ -28,6 +28,7 @@ from tileworkbench.compiler.frontend.function import (
     with_outputs,
 )
 from tileworkbench.compiler.frontend.source import FunctionSource
+from tileworkbench.compiler.frontend.values import hashable
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.machine.tables import ARCHITECTURES
 from tileworkbench.workbench.kernel import Kernel
@@ -438,7 +439,7 @@ class Jit:
 
     def _compile_lazy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kernel:
         arguments = self._arguments(args, kwargs)
-        key = tuple(arguments.items())
+        key = tuple((name, hashable(value)) for name, value in arguments.items())
         try:
             known = self._kernels.get(key)
         except TypeError as error:

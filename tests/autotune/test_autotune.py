@@ -250,6 +250,19 @@ def test_inputs_come_from_the_context_or_a_function(latencies: list[float]) -> N
     assert {float(tensor.max()) for tensor in seen} == {5.0, 1.0}
 
 
+def test_symbols_are_arguments_like_others(latencies: list[float]) -> None:
+    """Two of one name are the same argument; one of another name or dtype is another one."""
+    jit = tw.jit(out_idx=[-1])(lazy)
+    assert jit(T.dynamic("N"), 16) is jit(T.dynamic("N"), 16)
+    other = jit(T.dynamic("N", "int64"), 16)
+    assert other is not jit(T.dynamic("N"), 16) and jit(T.dynamic("M"), 16) is not other
+    latencies += [2.0, 1.0]
+    with tw.set_autotune_inputs([torch.ones(96)]):
+        kernel = tuned(lazy, CONFIGS[:2], store=False)(T.dynamic("N"))
+    assert kernel.config == {"block": 32}
+    assert kernel(torch.ones(32)).tolist() == [2.0] * 32
+
+
 def test_cached_inputs_are_shared(latencies: list[float]) -> None:
     made: list[Any] = []
 

@@ -30,6 +30,7 @@ from tileworkbench.compiler.diagnostics import (
 )
 from tileworkbench.compiler.driver import resolve_target
 from tileworkbench.compiler.fast_dataclass import dataclass
+from tileworkbench.compiler.frontend.values import hashable
 from tileworkbench.compiler.ir.printer import print_program
 from tileworkbench.compiler.target import parse_target
 from tileworkbench.tuning.closeness import assert_close, result_pairs
@@ -465,7 +466,7 @@ def _form(value: Any) -> Any:
     """What tuning depends on: of a tensor its dtype and shape, of anything else itself."""
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return str(value.dtype), tuple(value.shape)
-    return type(value), value
+    return type(value), hashable(value)
 
 
 def autotune(

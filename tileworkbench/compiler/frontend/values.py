@@ -67,6 +67,15 @@ def _plain(value: Any) -> Any:
     return value if number is None else number
 
 
+def hashable(value: Any) -> Any:
+    """`value`, or what stands for it in the key of a dictionary: a symbol, as `T.dynamic` makes it,
+    compares as an expression and has no hash of its own.
+    """
+    if isinstance(value, tuple):
+        return tuple(hashable(each) for each in value)
+    return value.expr if isinstance(value, Value) else value
+
+
 class Operators:
     """Python's operators over scalars of the kernel; every one builds an expression."""
 
