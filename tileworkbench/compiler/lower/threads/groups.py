@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from tileworkbench.compiler.analysis.access import conjuncts
 from tileworkbench.compiler.fast_dataclass import dataclass
@@ -37,6 +37,7 @@ from tileworkbench.compiler.lower.threads.context import ThreadContext
 from tileworkbench.compiler.lower.threads.inference import LayoutMap
 from tileworkbench.compiler.lower.threads.iterations import (
     SymbolicIterations,
+    ThreadIterations,
     guarded,
     missing_guards,
 )
@@ -52,22 +53,6 @@ _COMBINE = {
     st.AtomicKind.OR: "or",
     st.AtomicKind.XOR: "xor",
 }
-
-
-class ThreadIterations(Protocol):
-    """Which iterations of a nest a thread executes."""
-
-    def substitute(self, root: Any, lane: Expr) -> Any:
-        """`root` with the loop variables replaced, for one lane of the group."""
-
-    def replica(self) -> Expr | None:
-        """The condition that this is the first of several copies of an iteration."""
-
-    def slot(self, buffer: Buffer, indices: tuple[Expr, ...], lane: Expr) -> Expr:
-        """The register of a fragment's element."""
-
-    def apart(self, buffer: Buffer, indices: tuple[Expr, ...]) -> int:
-        """How many registers the lanes of a group are apart, 0 where no number says it."""
 
 
 @dataclass(slots=True)

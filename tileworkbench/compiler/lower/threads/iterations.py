@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field, replace
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 from tileworkbench.compiler.analysis.access import conjuncts
 from tileworkbench.compiler.analysis.traces import Trace, UntraceableError
@@ -27,6 +27,22 @@ from tileworkbench.compiler.lower.threads.nests import FragmentAccess, Nest
 from tileworkbench.compiler.lower.threads.partition import Partition, as_sums
 
 _DIGITS = ("add", "sub", "mul", "floordiv", "floormod", "xor", "and", "shl", "shr")
+
+
+class ThreadIterations(Protocol):
+    """Which iterations of a nest a thread executes."""
+
+    def substitute(self, root: Any, lane: Expr) -> Any:
+        """`root` with the loop variables replaced, for one lane of the group."""
+
+    def replica(self) -> Expr | None:
+        """The condition that this is the first of several copies of an iteration."""
+
+    def slot(self, buffer: Buffer, indices: tuple[Expr, ...], lane: Expr) -> Expr:
+        """The register of a fragment's element."""
+
+    def apart(self, buffer: Buffer, indices: tuple[Expr, ...]) -> int:
+        """How many registers the lanes of a group are apart, 0 where no number says it."""
 
 
 @dataclass(frozen=True, slots=True)
