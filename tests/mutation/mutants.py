@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tileworkbench.compiler.ir import simt
@@ -236,12 +236,15 @@ def ptx_mutants(text: str) -> Iterator[Mutant]:
     """The mutants of PTX text, line by line."""
     lines = text.splitlines()
     descriptors = set(re.findall(r"or\.b64\s+(%rd\d+), %rd\d+, -?\d{19};", text))
+    warps = {each: 1 for each in re.findall(r"shfl\.sync\.idx\.b32\s+(%r\d+)", text)}
+    groups = re.findall(r"and\.b32\s+(%r\d+), (%r\d+), -4;", text)
+    warps |= {group: 4 for group, warp in groups if warp in warps}
     for number, line in enumerate(lines):
         for kind, pattern, into in _PTX_KINDS:
             changed, count = re.subn(pattern, into, line)
             if count and changed != line:
                 yield _of_line(kind, lines, number, changed)
-        for kind, changed in _numbers(line, descriptors):
+        for kind, changed in (*_numbers(line, descriptors), *_roles(line, warps)):
             yield _of_line(kind, lines, number, changed)
         waits = re.search(r"(?:cp\.async|wgmma)\.wait_group\S* (\d+);", line)
         if waits:
@@ -251,6 +254,13 @@ def ptx_mutants(text: str) -> Iterator[Mutant]:
             moved = re.sub(r"\[(%r\w*\d+)(\+(-?\d+))?\]", _further, line, count=1)
             if moved != line:
                 yield _of_line("address moved", lines, number, moved)
+
+
+def _roles(line: str, warps: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """Roles of a warp, or of so many, more: where the numbers `warps` are compared."""
+    test = re.match(r"(\s*setp\.\w+\.[su]32\s+%p\d+, )(%r\d+), (\d+);", line)
+    if test and test[2] in warps:
+        yield "role boundary", f"{test[1]}{test[2]}, {int(test[3]) + warps[test[2]]};"
 
 
 def _numbers(line: str, descriptors: Collection[str]) -> Iterator[tuple[str, str]]:
