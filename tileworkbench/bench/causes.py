@@ -43,6 +43,8 @@ class Predictable(Protocol):
     def occupancy(self) -> Occupancy | None: ...
     @property
     def stats(self) -> Any: ...
+    @property
+    def compiled(self) -> Any: ...
 
 
 def causes_of(kernel: Predictable) -> Causes | None:
@@ -94,7 +96,8 @@ def _launch(kernel: Predictable) -> Launch | None:
     resident = _resident(kernel, lowered)
     requests = [each for each in kernel.requests if isinstance(each, WarpAccess)]
     work = count_work(kernel.program)
-    return Launch(lowered, requests, work, resident, kernel.record.source_file)
+    fast = kernel.compiled.options.fast_math
+    return Launch(lowered, requests, work, resident, kernel.record.source_file, fast)
 
 
 def _resident(kernel: Predictable, lowered: Program) -> int:

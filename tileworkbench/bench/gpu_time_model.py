@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from tileworkbench.bench.gpu_work import BlockWork, Spent, Wait, blocks_of
+from tileworkbench.bench.gpu_work import BlockWork, Spent, Wait, blocks_of, merged
 from tileworkbench.bench.parts import Causes, Part
 from tileworkbench.bench.published import Product, product_peak
 from tileworkbench.bench.units import format_bytes, format_count
@@ -42,7 +43,8 @@ _ELEMENT = "element"
 @dataclass(frozen=True, slots=True)
 class Launch:
     """What the model is made from: the lowered program, what it asks of memory, its work as
-    written, resident blocks of a multiprocessor, the file whose lines are named.
+    written, resident blocks of a multiprocessor, the file whose lines are named, whether functions
+    are approximate.
     """
 
     lowered: Program
@@ -50,6 +52,7 @@ class Launch:
     work: Work
     resident: int = 1
     file: str = ""
+    fast_math: bool = False
 
 
 def predict_launch(launch: Launch, product: Product) -> Causes | None:
@@ -60,7 +63,7 @@ def predict_launch(launch: Launch, product: Product) -> Causes | None:
     if program.stage is not Stage.SIMT or program.symbols:
         return None
     parts: list[Part] = []
-    works = list(blocks_of(program.body))
+    works = list(blocks_of(program.body, launch.fast_math))
     for block in works:
         model = _Model(launch, product, block)
         mine = [*model.computing(), *model.waiting(), *model.shared(), *model.moving()]
@@ -93,10 +96,21 @@ def gpu_traffic(launch: Launch) -> dict[str, float]:
 
 
 def _requests(launch: Launch, block: BlockWork) -> Iterator[AccessCount]:
-    """What the blocks of one launch ask of memory."""
+    """What the blocks of one launch ask of memory, as compilers leave it."""
     for access in launch.requests:
         if (access.count.site, access.count.buffer) in block.made:
-            yield access.count
+            yield _scaled_count(access.count, merged(access))
+
+
+def _scaled_count(count: AccessCount, part: float) -> AccessCount:
+    return replace(
+        count,
+        count=round(part * count.count),
+        wavefronts=round(part * count.wavefronts),
+        ideal=round(part * count.ideal),
+        sectors=round(part * count.sectors),
+        ideal_sectors=round(part * count.ideal_sectors),
+    )
 
 
 class _Model:

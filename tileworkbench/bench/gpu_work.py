@@ -7,41 +7,35 @@ once that is not unrolled: `Work.repeats` tells how often each of them is made.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import field
 from math import prod
 
 from tileworkbench.bench.cpu_block import Env
 from tileworkbench.bench.cpu_terms import value_of
+from tileworkbench.bench.gpu_terms import RECIPROCAL, Cost, cost_of, distinct, fused
 from tileworkbench.compiler.analysis.access import depends_on
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int
-from tileworkbench.compiler.ir.expr import Binary, Buffer, Call, Expr, Load, Select, Unary, Var
-from tileworkbench.compiler.ir.rewrite import walk
+from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Load, Var
+from tileworkbench.compiler.ir.rewrite import statements, walk
+from tileworkbench.compiler.sim.threads.requests import WarpAccess
 
-# Slots of a thread on a multiprocessor that issues 128 a clock; a special-function unit takes 16
-# threads a clock (CUDA C++ Programming Guide, throughput of arithmetic instructions).
-_SPECIAL = 8.0
-_SLOTS: Mapping[str, float] = {
-    **dict.fromkeys(("exp2", "sqrt", "rsqrt"), _SPECIAL + 2),
-    **dict.fromkeys(("exp", "log2"), _SPECIAL + 4),
-    **dict.fromkeys(("log", "log10", "tanh"), _SPECIAL + 14),
-    "pow": 2 * _SPECIAL + 30,
-}
-_FUNCTION = 30.0  # sin, cos, erf and others: polynomials, and the reduction of their argument
-_DIVISION = _SPECIAL + 10
-_CHEAP = ("fma", "max_nan", "min_nan", "abs", "floor", "ceil", "trunc", "nearbyint", "lane_at")
-_SHUFFLE = 4.0
+_SHUFFLE = Cost("shuffle", 4.0)
 
 
 @dataclass(slots=True)
 class Spent:
-    """Slots of threads that one site spends on one kind of work, and the operations it does."""
+    """Slots of threads that one site spends on one kind of work, the operations it does, and their
+    instructions: of special-function units, and others.
+    """
 
     slots: float = 0.0
     count: float = 0.0
+    special: float = 0.0
+    others: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +83,59 @@ class BlockWork:
         return times / once if once else 1.0
 
 
-def blocks_of(body: st.Stmt) -> Iterator[BlockWork]:
-    """The work of a block of each launch of a program."""
+def blocks_of(body: st.Stmt, fast_math: bool = False) -> Iterator[BlockWork]:
+    """The work of a block of each launch of a program: that in the middle of the grid."""
     for stmt in st.items(body):
         if isinstance(stmt, st.Kernel):
-            blocks = prod(int(value_of(extent, {}) or 1) for extent in stmt.grid)
-            work = BlockWork(prod(stmt.threads), blocks, stmt.site)
-            walker = _Walker(work, {*stmt.vars}, {*stmt.thread_vars})
-            walker.visit(stmt.body, 1.0, 1.0, stmt.site, {})
-            yield work
+            yield _walked(stmt, fast_math)[0].work
+
+
+def step_of(body: st.Stmt, fast_math: bool = False) -> BlockWork | None:
+    """The work of one iteration of the last loop with matrix products that is not unrolled, by the
+    threads that run it; None for a program without such a loop.
+    """
+    kernels = [stmt for stmt in st.items(body) if isinstance(stmt, st.Kernel)]
+    for stmt in kernels:
+        for threads, loop in _loops(stmt, 1):
+            walker, env = _walked(stmt, fast_math)
+            walker.threads = float(threads)
+            walker.work = BlockWork(threads, walker.work.blocks, stmt.site)
+            walker.trips(loop, env)
+            walker.visit(loop.body, 1.0, 1.0, stmt.site, env)
+            return walker.work
+    return None
+
+
+def merged(access: WarpAccess) -> float:
+    """The part of the requests of an access that compilers leave: of loads from the same places,
+    as unrolled loops make them, one.
+    """
+    made = sum(each.times for each in access.requests)
+    return len(access.requests) / made if access.count.kind == "load" and made else 1.0
+
+
+def _walked(kernel: st.Kernel, fast_math: bool) -> tuple[_Walker, Env]:
+    """A walker behind its walk of a kernel, and what is known there."""
+    extents = [int(value_of(extent, {}) or 1) for extent in kernel.grid]
+    env: Env = {var.name: extent // 2 for var, extent in zip(kernel.vars, extents, strict=True)}
+    work = BlockWork(prod(kernel.threads), prod(extents), kernel.site)
+    walker = _Walker(work, {*kernel.vars}, {*kernel.thread_vars}, fast_math)
+    walker.visit(kernel.body, 1.0, 1.0, kernel.site, env)
+    return walker, env
+
+
+def _loops(stmt: st.Stmt, threads: int) -> Iterator[tuple[int, st.For]]:
+    """Loops with matrix products, the last one first, with the threads that run them."""
+    if isinstance(stmt, st.Kernel):
+        threads = prod(stmt.threads)
+    elif isinstance(stmt, simt.Role):
+        threads = stmt.extent
+    below = [each for each in stmt.children() if isinstance(each, st.Stmt)]
+    for each in reversed(below):
+        yield from _loops(each, threads)
+    multiplies = any(isinstance(each, simt.Mma | simt.Wgmma) for each in statements(stmt))
+    if isinstance(stmt, st.For) and stmt.kind is not st.LoopKind.UNROLLED and multiplies:
+        yield threads, stmt
 
 
 @dataclass(slots=True)
@@ -117,9 +155,12 @@ class _Loop:
 
 
 class _Walker:
-    def __init__(self, work: BlockWork, blocks: set[Var], threads: set[Var]) -> None:
-        self.work, self.threads = work, float(work.threads)
+    def __init__(
+        self, work: BlockWork, blocks: set[Var], threads: set[Var], fast_math: bool
+    ) -> None:
+        self.work, self.threads, self.fast_math = work, float(work.threads), fast_math
         self.loops: list[_Loop] = []
+        self.unrolled: list[tuple[st.For, range]] = []
         # Variables that are the same for all threads of a block; the thread's; values of others.
         self.blocks, self.thread_vars, self.named = blocks, threads, dict[Var, Expr]()
         self.conditions: list[tuple[Expr, bool]] = []
@@ -170,7 +211,7 @@ class _Walker:
             case simt.Barrier():
                 work.barriers[site] = work.barriers.get(site, 0.0) + times
             case simt.Exchange():
-                self.spend(site, "shuffle", times, _SHUFFLE)
+                self.spend(site, _SHUFFLE, times)
             case simt.WaitGroup(pending):
                 for each in self.loops[-1:]:
                     each.pending = pending
@@ -194,17 +235,26 @@ class _Walker:
                     env[var.name] = number
         self.memory(stmt, times, once, site)
         if isinstance(stmt, st.Store | st.Atomic | st.Let):
-            self.operations(stmt, times, site)
+            self.operations(stmt, times, site, env)
 
-    def loop(self, loop: st.For, times: float, once: float, site: int, env: Env) -> None:
+    def trips(self, loop: st.For, env: Env) -> range:
+        """The iterations of a loop, one where its bounds are not known; `env` is in the middle."""
         bounds = [value_of(bound, env) for bound in (loop.start, loop.stop, loop.step)]
         start, stop, step = (1 if bound is None else int(bound) for bound in bounds)
-        trips = len(range(start, stop, step or 1)) if None not in bounds else 1
+        span = range(start, stop, step or 1) if None not in bounds else range(start, start + 1)
+        if span:
+            env[loop.var.name] = span[(len(span) - 1) // 2]
+        return span
+
+    def loop(self, loop: st.For, times: float, once: float, site: int, env: Env) -> None:
+        span = self.trips(loop, env)
+        trips = len(span)
         if not trips:
             return
-        env[loop.var.name] = start + (trips - 1) // 2 * (step or 1)
         if loop.kind is st.LoopKind.UNROLLED:
+            self.unrolled.append((loop, span))
             self.visit(loop.body, times * trips, once * trips, site, env)
+            self.unrolled.pop()
             return
         made = _Loop(loop, times * trips, site, set(), begun=dict(self.phases))
         self.loops.append(made)
@@ -263,17 +313,23 @@ class _Walker:
                 inner.loads = inner.loads or ("shared" if shared else "local")
                 inner.load_site = inner.load_site or site
 
-    def operations(self, stmt: st.Store | st.Atomic | st.Let, times: float, site: int) -> None:
+    def operations(
+        self, stmt: st.Store | st.Atomic | st.Let, times: float, site: int, env: Env
+    ) -> None:
         """The floating-point work of a statement; arithmetic on indices is free here."""
         lanes = max(stmt.value.dtype.lanes, 1)
-        seen: set[Expr] = set()
-        for node in walk(stmt.value):
-            if not isinstance(node, Expr) or node in seen or not node.dtype.is_float:
-                continue
-            seen.add(node)
-            kind, slots = _cost(node)
-            if slots:
-                self.spend(site, kind, times * lanes, slots)
+        nodes = dict.fromkeys(each for each in walk(stmt.value) if isinstance(each, Expr))
+        costs = {each: cost_of(each, self.fast_math) for each in nodes if each.dtype.is_float}
+        parts = {each: distinct(each, self.unrolled, env) for each, cost in costs.items() if cost}
+        free = fused(stmt.value, parts)
+        for node in (each for each in parts if each not in free):
+            cost = costs[node]
+            if cost and cost.kind == "division" and self.fast_math and isinstance(node, Binary):
+                part = distinct(node.b, self.unrolled, env)
+                self.spend(site, RECIPROCAL, times * lanes * part)
+                cost = Cost("arithmetic", 1.0)
+            if cost:
+                self.spend(site, cost, times * lanes * parts[node])
         if isinstance(stmt, st.Store) and self.loops and stmt.buffer.dtype.is_float:
             loop = self.loops[-1]
             same = any(
@@ -284,10 +340,13 @@ class _Walker:
             if same and fixed and times == loop.trips:  # else unrolled: several sums go on at once
                 loop.sums = loop.sums or site
 
-    def spend(self, site: int, kind: str, times: float, slots: float) -> None:
-        spent = self.work.spent.setdefault((site, kind), Spent())
-        spent.slots += times * self.threads * slots
-        spent.count += times * self.threads
+    def spend(self, site: int, cost: Cost, times: float) -> None:
+        spent = self.work.spent.setdefault((site, cost.kind), Spent())
+        made = times * self.threads
+        spent.slots += made * cost.slots
+        spent.count += made
+        spent.special += made * cost.special
+        spent.others += made * cost.others
 
 
 def _variables(value: Expr) -> set[Var]:
@@ -322,15 +381,3 @@ def _ahead(loop: _Loop, barrier: Buffer) -> int:
     if after > before:
         return before
     return (const_int(barrier.shape[0]) or 1) - 1
-
-
-def _cost(node: Expr) -> tuple[str, float]:
-    """The kind of an operation and its slots."""
-    match node:
-        case Binary("div"):
-            return "division", _DIVISION
-        case Call(name) if name not in _CHEAP:
-            return name, _SLOTS.get(name, _FUNCTION)
-        case Binary() | Unary() | Select() | Call():
-            return "arithmetic", 1.0
-    return "", 0.0
