@@ -129,6 +129,86 @@ def dequantised(
 
 
 @triton.jit
+def decoded(
+    Q,
+    Q_pe,
+    KV,
+    K_pe,
+    O,  # noqa: E741
+    scale,
+    SIZE: tl.constexpr,
+    HEADS: tl.constexpr,
+    DIM: tl.constexpr,
+    PE: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+):
+    """MLA: M of HEADS query heads that share one key head, N keys for a step; a query of a batch.
+    `scale` is that of the scores, times log2(e)."""
+    batch = tl.program_id(0)
+    heads = batch * HEADS + tl.program_id(1) * M + tl.arange(0, M)
+    dims, pe = tl.arange(0, DIM), tl.arange(0, PE)
+    q = tl.load(Q + heads[:, None] * DIM + dims[None, :])
+    q_pe = tl.load(Q_pe + heads[:, None] * PE + pe[None, :])
+    top = tl.full((M,), -float("inf"), tl.float32)
+    weight = tl.zeros((M,), tl.float32)
+    total = tl.zeros((M, DIM), tl.float32)
+    for first in range(0, SIZE, N):
+        keys = batch * SIZE + first + tl.arange(0, N)
+        kv = tl.load(KV + keys[:, None] * DIM + dims[None, :])
+        k_pe = tl.load(K_pe + keys[:, None] * PE + pe[None, :])
+        scores = tl.dot(q_pe, tl.trans(k_pe), tl.dot(q, tl.trans(kv)))
+        after = tl.maximum(top, tl.max(scores, 1) * scale)
+        p = tl.exp2(scores * scale - after[:, None])
+        rescale = tl.exp2(top - after)
+        weight = weight * rescale + tl.sum(p, 1)
+        total = tl.dot(p.to(tl.float16), kv, total * rescale[:, None])
+        top = after
+    total = total / weight[:, None]
+    tl.store(O + heads[:, None] * DIM + dims[None, :], total.to(tl.float16))
+
+
+@triton.jit
+def scanned(
+    CB,
+    X,
+    dt,
+    decay,
+    C,
+    states,
+    D,
+    Y,
+    CHUNKS: tl.constexpr,
+    STEPS: tl.constexpr,
+    HEADS: tl.constexpr,
+    DIM: tl.constexpr,
+    STATES: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    """Mamba-2's chunk scan: TILE of a chunk's STEPS for each program; one group."""
+    m, bc, h = tl.program_id(0) * TILE, tl.program_id(1), tl.program_id(2)
+    LOG2_E: tl.constexpr = 1.44269504
+    within, dims, state = tl.arange(0, TILE), tl.arange(0, DIM), tl.arange(0, STATES)
+    of_head = ((bc // CHUNKS * HEADS + h) * CHUNKS + bc % CHUNKS) * STEPS
+    decay_m = tl.load(decay + of_head + m + within)
+    rows = bc * STEPS + m + within
+    c = tl.load(C + rows[:, None] * STATES + state[None, :])
+    s = tl.load(states + ((bc * HEADS + h) * DIM + dims)[:, None] * STATES + state[None, :])
+    total = tl.dot(c, tl.trans(s)) * tl.exp2(decay_m * LOG2_E)[:, None]
+    for first in range(0, m + TILE, TILE):
+        steps = first + within
+        cb = tl.load(CB + (bc * STEPS + m + within)[:, None] * STEPS + steps[None, :])
+        grown = tl.exp2((decay_m[:, None] - tl.load(decay + of_head + steps)[None, :]) * LOG2_E)
+        value = cb.to(tl.float32) * grown * tl.load(dt + of_head + steps)[None, :]
+        value = tl.where(steps[None, :] <= m + within[:, None], value, 0.0)
+        x = tl.load(X + ((bc * STEPS + steps)[:, None] * HEADS + h) * DIM + dims[None, :])
+        total = tl.dot(value.to(tl.float16), x, total)
+    place = (rows[:, None] * HEADS + h) * DIM + dims[None, :]
+    total += tl.load(D + h).to(tl.float32) * tl.load(X + place).to(tl.float32)
+    tl.store(Y + place, total.to(tl.float16))
+
+
+@triton.jit
 def rmsnorm(X, W, Y, SIZE: tl.constexpr):
     """A row for each program."""
     place = tl.arange(0, SIZE)
@@ -169,6 +249,19 @@ def weighted():
     return dequantised, signature, {"SIZE": SIZE, "M": 128, "N": 128, "K": 64, "GROUP": 128}
 
 
+def latent():
+    signature = dict.fromkeys(("Q", "Q_pe", "KV", "K_pe", "O"), "*fp16") | {"scale": "fp32"}
+    sizes = {"SIZE": SIZE, "HEADS": 128, "DIM": 512, "PE": 64, "M": 64, "N": 32}
+    return decoded, signature, sizes
+
+
+def chunks():
+    signature = dict.fromkeys(("CB", "X", "C", "states", "D", "Y"), "*fp16")
+    signature |= dict.fromkeys(("dt", "decay"), "*fp32")
+    sizes = {"CHUNKS": 16, "STEPS": 256, "HEADS": 64, "DIM": 64, "STATES": 128, "TILE": 64}
+    return scanned, signature, sizes
+
+
 def rows(function, names):
     return function, dict.fromkeys(names, "*fp16"), {"SIZE": SIZE}
 
@@ -189,6 +282,8 @@ ROWS = {
     "attention D=128 128x64, 256 threads": (attended(128, 128, 64), 8, 2),
     "attention D=128 128x64, 256 threads, causal": (attended(128, 128, 64, True), 8, 2),
     "dequant int4 128x128x64, 128 threads": (weighted(), 4, 2),
+    "MLA decode": (latent(), 8, 2),
+    "chunk scan": (chunks(), 4, 2),
     "rmsnorm, rows of 4096": (rows(rmsnorm, "XWY"), 4, 1),
     "softmax, rows of 4096": (rows(softmax, "XY"), 4, 1),
 }

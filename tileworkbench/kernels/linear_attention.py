@@ -159,6 +159,8 @@ def chunk_scan(
             weighted = T.alloc_fragment((block_M, block_K), dtype)
             x_shared = T.alloc_shared((block_K, block_N), dtype)
             decay_m = T.alloc_fragment((block_M,), T.float32)
+            decay_k = T.alloc_shared((block_K,), T.float32)
+            dt_k = T.alloc_shared((block_K,), T.float32)
             Y_local = T.alloc_fragment((block_M, block_N), T.float32)
             b = bc // chunks
             c = bc % chunks
@@ -169,25 +171,29 @@ def chunk_scan(
             T.copy(decay[b, h, c, m : m + block_M], decay_m)
             T.copy(C[b, row : row + block_M, g, :], C_shared)
             T.copy(states[b, c, h, n : n + block_N, :], states_shared)
-            T.gemm(C_shared, states_shared, Y_local, transpose_B=True, clear_accum=True)
+            # Warps have whole rows: weights are then computed once, and not by several warps.
+            rows = T.GemmWarpPolicy.FullRow
+            T.gemm(
+                C_shared, states_shared, Y_local, transpose_B=True, clear_accum=True, policy=rows
+            )
             for i, j in T.Parallel(block_M, block_N):
                 Y_local[i, j] *= T.exp2(decay_m[i] * LOG2_E)
             for k in T.Pipelined(
                 T.ceildiv(T.min(m + block_M, chunk_size), block_K), num_stages=num_stages
             ):
                 T.copy(CB[b, c, g, m : m + block_M, k * block_K : (k + 1) * block_K], CB_shared)
+                T.copy(decay[b, h, c, k * block_K : (k + 1) * block_K], decay_k)
+                T.copy(dt[b, h, c, k * block_K : (k + 1) * block_K], dt_k)
                 for i, j in T.Parallel(block_M, block_K):
                     step = k * block_K + j
+                    # Read in front of the condition: loads behind one are neither shared nor wide.
+                    weight = CB_shared[i, j] * T.exp2((decay_m[i] - decay_k[j]) * LOG2_E) * dt_k[j]
                     weighted[i, j] = T.if_then_else(
-                        (step <= m + i) & (step < chunk_size),
-                        CB_shared[i, j]
-                        * T.exp2((decay_m[i] - decay[b, h, c, step]) * LOG2_E)
-                        * dt[b, h, c, step],
-                        T.float32(0),
+                        (step <= m + i) & (step < chunk_size), weight, T.float32(0)
                     )
                 first = c * chunk_size + k * block_K
                 T.copy(x[b, first : first + block_K, h, n : n + block_N], x_shared)
-                T.gemm(weighted, x_shared, Y_local)
+                T.gemm(weighted, x_shared, Y_local, policy=rows)
             for i, j in T.Parallel(block_M, block_N):
                 if m + i < chunk_size:
                     Y[b, row + i, h, n + j] = Y_local[i, j] + D[h] * x[b, row + i, h, n + j]
