@@ -51,6 +51,7 @@ def choose_instructions(program: Program, kernel: Kernel, target: Target) -> Cho
         for inner in statements(stmt.body)
     }
     context = ThreadContext.of(program, kernel, target)
+    gemms = [stmt for stmt in statements(kernel.body) if isinstance(stmt, Gemm)]
     for stmt, threads in with_contexts(kernel.body, context):
         if isinstance(stmt, Gemm):
             product = product_of(stmt)
@@ -61,7 +62,8 @@ def choose_instructions(program: Program, kernel: Kernel, target: Target) -> Cho
                     program.span(stmt.site),
                     hint=f"let {whole} threads execute it, or a multiple, from a multiple on",
                 )
-            reason = wgmma.objection(stmt, product, threads)
+            others = (other for other in gemms if other is not stmt)
+            reason = wgmma.objection(stmt, product, others, threads)
             said = f"mma.sync, because {reason}"
             if not reason:
                 products[id(stmt)] = replace(stmt, instruction=rows[0].name)

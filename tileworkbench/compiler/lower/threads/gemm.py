@@ -181,6 +181,9 @@ def _fragments(op: Gemm, plan: MatrixPlan | None, context: ThreadContext) -> lis
         return fragments
     add_one(op.c.buffer, plan.fragment_c(), "c", True)
     short = DType(plan.instruction.a.dtype).bits == 16
+    if plan.turned:
+        add_one(op.b.buffer, plan.fragment_a(not op.transpose_b), "b", short)
+        return fragments
     add_one(op.a.buffer, plan.fragment_a(op.transpose_a), "a", short)
     if plan.instruction.b.place is not None:
         add_one(op.b.buffer, plan.fragment_b(op.transpose_b), "b", short)

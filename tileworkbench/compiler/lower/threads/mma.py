@@ -47,12 +47,14 @@ class MatrixPlan:
 
     Atoms are the parts of the operands that one instruction takes. The registers of a lane hold the
     atoms of a warp one after the other: those of A along M, those of B along N, then along K; those
-    of C row after row.
+    of C row after row. Where the plan is `turned`, all of it is about C's transpose: B is the first
+    operand.
     """
 
     instruction: MatrixInstruction
     grid: WarpGrid
     depth: int
+    turned: bool = False
 
     @property
     def threads(self) -> int:
@@ -81,7 +83,8 @@ class MatrixPlan:
 
     def fragment_c(self) -> Fragment:
         """The accumulator, M x N."""
-        return block_c(self.grid, self.instruction.c.fragment)
+        block = block_c(self.grid, self.instruction.c.fragment)
+        return transposed(block) if self.turned else block
 
     def fragment_a(self, transpose: bool) -> Fragment:
         """A in registers, M x K, or K x M when `transpose`."""
@@ -107,6 +110,11 @@ class Product:
     b: DType
     c: DType
     chained: bool = False
+
+    @property
+    def turned(self) -> Product:
+        """That of the transposes."""
+        return Product(self.n, self.m, self.k, self.b, self.a, self.c, self.chained)
 
 
 def select_instruction(target: Target, product: Product) -> MatrixInstruction | None:

@@ -1,7 +1,8 @@
 """`T.gemm` by warpgroups, with products that go on while threads do something else (wgmma).
 
 B lies in shared memory, where the instruction finds it by a descriptor; A lies there too or is in
-registers. The instructions of one product are a batch: it begins with a fence of the registers, and
+registers. Where B is in registers and A is not, the instruction forms C's transpose, ``B.T @ A.T``:
+what lies in C's registers says its layout. The instructions of one product are a batch: it begins with a fence of the registers, and
 is waited for behind it.
 
 Before::
@@ -20,6 +21,7 @@ After::
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from tileworkbench.compiler.diagnostics import LayoutError, TileValueError
@@ -55,35 +57,68 @@ def instructions(target: Target) -> list[MatrixInstruction]:
 # Which products
 
 
-def objection(op: Gemm, product: Product, context: ThreadContext) -> str:
-    """Why warpgroups cannot multiply `op`, empty where they can."""
-    if others := objection_to_threads(context):
-        return others
-    if op.b.buffer.scope != "shared":
-        return f"B, '{op.b.buffer.name}', is in registers"
+def objection(op: Gemm, product: Product, others: Iterable[Gemm], context: ThreadContext) -> str:
+    """Why warpgroups cannot multiply `op`, one of a kernel with `others`; empty where they can."""
+    if reason := objection_to_threads(context) or _objection_to_turning(op, product, others):
+        return reason
     rows = _rows(product, context.target)
     if not rows:
         return f"there is none for {product.a}, {product.b} and {product.c}"
+    turned = is_turned(op)
+    a, b, m, n = ("B", "A", "N", "M") if turned else ("A", "B", "M", "N")
+    op, product = (_turned(op), product.turned) if turned else (op, product)
     for name, extent, unit in (
-        ("M", product.m, rows[-1].m),
-        ("N", product.n, rows[-1].n),
+        (m, product.m, rows[-1].m),
+        (n, product.n, rows[-1].n),
         ("K", product.k, rows[-1].k),
     ):
         if extent % unit:
             return f"{name} is {extent}, no multiple of {unit}"
     try:
-        plan = plan_of(op, product, context)
+        plan = _plan(op, product, context)
     except TileValueError:
         groups = context.threads // (context.lanes * WARPS)
         tile = f"{rows[-1].m} x {rows[-1].n}"
         return f"{groups} warpgroups cannot share {product.m} x {product.n} in tiles of {tile}"
     if op.transpose_a and op.a.buffer.scope != "shared" and product.a.bits != 16:
-        return f"A, '{op.a.buffer.name}', is not stored along K"
-    sides = [("B", op.b, not op.transpose_b, plan.instruction.n)]
+        return f"{a}, '{op.a.buffer.name}', is not stored along K"
+    sides = [(b, op.b, not op.transpose_b, plan.instruction.n)]
     if op.a.buffer.scope == "shared":
-        sides.append(("A", op.a, op.transpose_a, plan.instruction.m))
+        sides.append((a, op.a, op.transpose_a, plan.instruction.m))
     texts = (_side(*side, plan.instruction.k, context) for side in sides)
     return next((text for text in texts if text), "")
+
+
+def is_turned(op: Gemm) -> bool:
+    """Whether the instruction forms the transpose of C: only its first operand may be in registers,
+    and B is there alone.
+    """
+    return op.b.buffer.scope != "shared" and op.a.buffer.scope == "shared"
+
+
+def _turned(op: Gemm) -> Gemm:
+    """``C.T += B.T @ A.T``. Its region of C is still that of `op`."""
+    policy = {WarpPolicy.FULL_ROW: WarpPolicy.FULL_COL, WarpPolicy.FULL_COL: WarpPolicy.FULL_ROW}
+    return replace(
+        op,
+        a=op.b,
+        b=op.a,
+        transpose_a=not op.transpose_b,
+        transpose_b=not op.transpose_a,
+        policy=policy.get(op.policy, op.policy),
+    )
+
+
+def _objection_to_turning(op: Gemm, product: Product, others: Iterable[Gemm]) -> str:
+    """Why B must not be in registers as it is, empty where it may. Other products want C and B in
+    the layouts of their own instructions.
+    """
+    if op.b.buffer.scope == "shared":
+        return ""
+    b, c = op.b.buffer, op.c.buffer
+    used = {each.buffer for other in others for each in (other.a, other.b, other.c)}
+    alone = c.scope == "local.fragment" and product.c.bits == 32 and not used & {b, c}
+    return "" if is_turned(op) and alone else f"B, '{b.name}', is in registers"
 
 
 def objection_to_threads(context: ThreadContext) -> str:
@@ -138,6 +173,16 @@ def shared_layout(buffer: Buffer) -> Layout | None:
 
 
 def plan_of(op: Gemm, product: Product, context: ThreadContext) -> MatrixPlan:
+    """The instruction, and how warpgroups share the result or, where `op` is turned, its transpose.
+
+    Raises `TileValueError` where they cannot.
+    """
+    if is_turned(op):
+        return replace(_plan(_turned(op), product.turned, context), turned=True)
+    return _plan(op, product, context)
+
+
+def _plan(op: Gemm, product: Product, context: ThreadContext) -> MatrixPlan:
     """Warpgroups along M, as far as its rows go, then along N; FULL_COL the other way round. The
     instruction is the widest that divides the columns of a warpgroup.
 
@@ -156,10 +201,13 @@ def describe(op: Gemm, product: Product, context: ThreadContext) -> str:
     """The instruction, and where it finds the operands."""
     plan = plan_of(op, product, context)
     shape = plan.instruction
-    texts = []
+    texts, names = [], "AB"
+    if plan.turned:
+        op, names = _turned(op), "BA"
+        texts.append("C's transpose, B.T @ A.T")
     for name, region, transposed, rows in (
-        ("A", op.a, op.transpose_a, shape.m),
-        ("B", op.b, not op.transpose_b, shape.n),
+        (names[0], op.a, op.transpose_a, shape.m),
+        (names[1], op.b, not op.transpose_b, shape.n),
     ):
         where = "in registers"
         if region.buffer.scope == "shared":
@@ -202,7 +250,7 @@ class _Tile:
 def lower(op: Gemm, plan: MatrixPlan, context: ThreadContext) -> Stmt:
     """The code of one thread, which belongs to a warpgroup of the plan."""
     stmts: list[Stmt] = []
-    op = _with_descriptors(op, plan, context, stmts)
+    op = _with_descriptors(_turned(op) if plan.turned else op, plan, context, stmts)
     accumulator = Accumulator(op, plan, context)
     row, column = warp_origin(plan, context)
     shape, site = plan.instruction, op.site
