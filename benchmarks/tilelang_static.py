@@ -135,7 +135,7 @@ def weighted():
                 for i, j in T.Parallel(n, k):
                     code = (B_shared[i, j // 2].astype("int32") >> (j % 2 * 4)) & 15
                     scale = S[bx * n + i, (ko * k + j) // group]
-                    W_local[i, j] = (code - 8).astype("float16") * scale
+                    W_local[i, j] = ((code ^ 8) - 8).astype("float16") * scale
                 T.gemm(W_local, A_shared, C_local, transpose_B=True)
             for i, j in T.Parallel(n, m):
                 C[by * m + j, bx * n + i] = C_local[i, j]
@@ -230,7 +230,7 @@ def decoded():
 
 
 def scanned():
-    """Mamba-2's chunk scan: two batches of 16 chunks of 256 steps, 64 heads of 64, states of 128."""
+    """Mamba-2's chunk scan: 2 batches of 16 chunks of 256 steps, 64 heads of 64, states of 128."""
     batch, chunks, size, heads, dim, states_of, tile = 2, 16, 256, 64, 64, 128, 64
 
     @T.prim_func

@@ -1,9 +1,11 @@
 """`T.gemm` by warpgroups, with products that go on while threads do something else (wgmma).
 
 B lies in shared memory, where the instruction finds it by a descriptor; A lies there too or is in
-registers. Where B is in registers and A is not, the instruction forms C's transpose, ``B.T @ A.T``:
-what lies in C's registers says its layout. The instructions of one product are a batch: it begins with a fence of the registers, and
-is waited for behind it.
+registers. Where B is in registers and A is not, the instruction forms the transpose of C instead,
+``B.T @ A.T``; the layout of C's registers says so (decision 129).
+
+The instructions of one product are a batch: it begins with a fence of the registers, and is waited
+for behind it.
 
 Before::
 
