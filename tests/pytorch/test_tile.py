@@ -233,18 +233,6 @@ def test_products_with_what_follows_them(call: Callable[..., Any]) -> None:
     assert any("mm" in operation for part in report.parts for operation in part.operations)
 
 
-def test_a_product_of_16_bits_is_that_of_torch() -> None:
-    report = Report()
-    args = [each.bfloat16() for each in (torch.randn(32, 64), torch.randn(64, 64))]
-    close(
-        compiled(lambda x, w: torch.relu(x @ w) + 1, report)(*args),
-        torch.relu(args[0] @ args[1]) + 1,
-    )
-    assert report.in_torch == [
-        ("aten.mm.default", "a product of bfloat16 is as fast in torch"),
-    ]
-
-
 # --- as a user meets it
 
 

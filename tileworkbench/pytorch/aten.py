@@ -347,10 +347,12 @@ VIEWS = (
     *("aten.unsqueeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.alias.default"),
     *("aten.detach.default",),
 )
-# Products, each with the places of its two matrices and of what is added to it.
+# Products, or batches of them, each with the places of its two operands and of what is added.
 PRODUCTS: dict[str, tuple[int, int, int | None]] = {
     "aten.mm.default": (0, 1, None),
     "aten.addmm.default": (1, 2, 0),
+    "aten.bmm.default": (0, 1, None),
+    "aten.baddbmm.default": (1, 2, 0),
 }
 # Rows of a table by an index for each: the places of the table and of the indices.
 GATHERS: dict[str, tuple[int, int]] = {

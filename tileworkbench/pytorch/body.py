@@ -6,12 +6,13 @@ import keyword
 import re
 from collections.abc import Sequence
 from dataclasses import field
+from math import prod
 from typing import Any
 
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch.terms import Kind, NoRuleError, Term
 
-_RESERVED = {"T", "i", "j", "at", "bx", "by", "row", "column", "k", *keyword.kwlist}
+_RESERVED = {"T", "i", "j", "at", "bx", "by", "bz", "row", "column", "k", *keyword.kwlist}
 _LONGEST_SCAN = 512  # elements of a row whose running sum is worth a kernel
 _BEHIND = 1 << 20  # a stage that no loop has
 
@@ -20,19 +21,31 @@ _BEHIND = 1 << 20  # a stage that no loop has
 class Form:
     """The rows and columns of a kernel. `rows` are the extents along which some input does not
     vary, outer first; there are none where all values have one shape. `tile` are the rows and
-    columns of a block.
+    columns of a block. The first `batches` of the rows number the products of a batch: a block
+    has rows of one of them.
     """
 
     rows: tuple[int, ...]
     columns: int
     tile: tuple[int, int]
+    batches: int = 0
 
     @property
     def row_count(self) -> int:
-        count = 1
-        for extent in self.rows:
-            count *= extent
-        return count
+        """The rows of one product, or all."""
+        return prod(self.rows[self.batches :])
+
+    @property
+    def batch_count(self) -> int:
+        """The products, 1 for what is no batch."""
+        return prod(self.rows[: self.batches])
+
+    @property
+    def united(self) -> tuple[int, ...]:
+        """The extents in front of the columns of what varies along all rows."""
+        if not self.rows:
+            return ()
+        return (self.batch_count, self.row_count) if self.batches else (self.row_count,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +60,7 @@ class Parameter:
 
     def shape(self, form: Form) -> tuple[int, ...]:
         """Its extents as the kernel takes it."""
-        sizes = united(form.rows) if all(self.rows) else ()
+        sizes = form.united if all(self.rows) else ()
         if not all(self.rows):
             sizes = tuple(n for n, has in zip(form.rows, self.rows, strict=True) if has)
         return (*sizes, *((form.columns,) if self.columns else ())) or (1,)
@@ -56,21 +69,17 @@ class Parameter:
         """Where an element of `row` and `column` is."""
         parts = [column] if self.columns else []
         if form.rows and all(self.rows):
-            return ", ".join([row, *parts])
+            return ", ".join([*(["bz"] if form.batches else []), row, *parts])
         places, stride = [], 1
         for at in reversed(range(len(form.rows))):
+            if at == form.batches - 1:
+                stride = 1
             if self.rows[at]:
-                place = row if stride == 1 else f"{row} // {stride}"
-                places.append(place if at == 0 else f"{place} % {form.rows[at]}")
+                whole = row if at >= form.batches else "bz"
+                place = whole if stride == 1 else f"{whole} // {stride}"
+                places.append(place if at in (0, form.batches) else f"{place} % {form.rows[at]}")
             stride *= form.rows[at]
         return ", ".join([*reversed(places), *parts]) or "0"
-
-
-def united(rows: tuple[int, ...]) -> tuple[int, ...]:
-    count = 1
-    for extent in rows:
-        count *= extent
-    return (count,) if rows else ()
 
 
 Loop = tuple[int, str]
@@ -123,8 +132,7 @@ class Output:
 
     def shape(self, form: Form) -> tuple[int, ...]:
         """Its extents as the kernel returns it."""
-        rows = united(form.rows)
-        return (*rows, form.columns) if self.is_full else rows
+        return (*form.united, form.columns) if self.is_full else form.united
 
 
 class Names:

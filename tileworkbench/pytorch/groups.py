@@ -9,6 +9,7 @@ from dataclasses import field
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch import aten, shapes
 from tileworkbench.pytorch.body import Form
+from tileworkbench.pytorch.dtypes import name_of as name_of_dtype
 from tileworkbench.pytorch.gathers import gather_of
 from tileworkbench.pytorch.nodes import (
     Node,
@@ -19,6 +20,7 @@ from tileworkbench.pytorch.nodes import (
     operands,
     seen_through,
     shape_of,
+    value_of,
 )
 from tileworkbench.pytorch.program import LONGEST_ROW, tile_of
 from tileworkbench.pytorch.shapes import Extents
@@ -81,7 +83,8 @@ def weight_of(node: Node) -> int:
     if name in aten.ROWS:
         return aten.ROWS[name].weight
     if name in aten.PRODUCTS:
-        return 1 + (aten.PRODUCTS[name][2] is not None)
+        gains = name_of_dtype(value_of(node).dtype) != "float32"  # else it runs in torch
+        return 1 + gains + (aten.PRODUCTS[name][2] is not None)
     return int(name in aten.MAPS or name in aten.GATHERS or name == aten.CONVERSION)
 
 
@@ -112,21 +115,38 @@ def plan(group: Group) -> Plan:
     inner = [pattern[split:] for pattern in patterns.values()]
     if any(len(set(part)) > 1 for part in inner):
         raise NoRuleError("an input that varies along a part of a row")
-    outer, merged = shapes.merged(fine[:split], [each[:split] for each in patterns.values()])
+    outer, merged, batches = _rows(
+        group, fine[:split], [each[:split] for each in patterns.values()]
+    )
     columns = size_of(fine[split:])
     if group.inner and columns > LONGEST_ROW:
         raise NoRuleError(f"rows of {columns} elements")
     if group.inner and not outer:  # one row
         outer, merged = (1,), [(False,) for _ in merged]
     for pattern in merged:
-        _check_rows(outer, pattern)
-    rows_now, columns_now = map(group.members[0].meta["sizes"].hint, (size_of(outer), columns))
+        _check_rows(outer[:batches], pattern[:batches])
+        _check_rows(outer[batches:], pattern[batches:])
+    sizes = (size_of(outer[batches:]), columns)
+    rows_now, columns_now = map(group.members[0].meta["sizes"].hint, sizes)
     tile = tile_of(rows_now, columns_now, bool(group.inner), group.product is not None)
     varies = {
         node: (rows, all(pattern[split:]) and split < len(fine))
         for (node, pattern), rows in zip(patterns.items(), merged, strict=True)
     }
-    return Plan(Form(outer, columns, tile), varies)
+    return Plan(Form(outer, columns, tile, batches), varies)
+
+
+def _rows(
+    group: Group, fine: Extents, patterns: Sequence[shapes.Pattern]
+) -> tuple[Extents, list[shapes.Pattern], int]:
+    """(extents of rows, along which of them inputs vary, how many number a batch's products)."""
+    at = 0
+    if group.product is not None and size_of(fine) != shape_of(group.product)[-2]:
+        at = place(fine, shape_of(group.product)[-2])
+    outer, before = shapes.merged(fine[:at], [each[:at] for each in patterns])
+    inner, behind = shapes.merged(fine[at:], [each[at:] for each in patterns])
+    both = zip(before, behind, strict=True)
+    return (*outer, *inner), [(*a, *b) for a, b in both], len(outer)
 
 
 def _check_rows(rows: Extents, varies: shapes.Pattern) -> None:
@@ -171,7 +191,7 @@ def _split(group: Group, patterns: Sequence[shapes.Pattern]) -> int:
     """How many of the domain's extents are rows."""
     fine = group.domain
     if group.product is not None:
-        return place(fine, shape_of(group.product)[1])
+        return place(fine, shape_of(group.product)[-1])
     if group.inner:
         return place(fine, group.inner)
     at = len(fine) - 1

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tileworkbench.bench.products import product_rates
 from tileworkbench.pytorch import aten, attention, in_torch, shapes
 from tileworkbench.pytorch.attention import Attention
 from tileworkbench.pytorch.dtypes import is_known
@@ -73,20 +74,28 @@ def started(node: Node) -> AnyGroup:
 def _check_product(node: Node) -> None:
     first, second, _ = aten.PRODUCTS[name_of(node)]
     a, b = value_of(node.args[first]), value_of(node.args[second])
-    extents = (*shape_of(node.args[first]), *shape_of(node.args[second]))
+    extents = (*shape_of(node.args[first])[-2:], *shape_of(node.args[second])[-2:])
     if node.kwargs:
         raise NoRuleError("a scaled product")
-    if a.dtype != b.dtype or dtype_name(a.dtype) != "float32":
-        # 16-bit products are instructions of their own on some processors, which torch uses.
-        raise NoRuleError(f"a product of {dtype_name(a.dtype)} is as fast in torch")
+    kind = dtype_name(a.dtype)
+    if a.dtype != b.dtype or kind not in _MULTIPLIED:
+        raise NoRuleError(f"a product of {kind} is torch's own")
+    rates = product_rates(kind)
+    if kind != "float32" and not rates.kernel_is_faster:
+        raise NoRuleError(
+            f"this processor multiplies {kind} by instructions, with which torch is faster"
+        )
+    if kind == "float32" and len(shape_of(node)) == 3:
+        raise NoRuleError("a batch of float32 products is as fast in torch")
     if min(extents) < _SMALL:
         raise NoRuleError("a product with few rows or columns is as fast in torch")
 
-    for size in (*shape_of(node)[1:], *shape_of(node.args[second])):
+    for size in (*shape_of(node)[-1:], *shape_of(node.args[second])[-2:]):
         if is_open(size):
             raise OpenSizeError(size)
 
 
+_MULTIPLIED = ("float32", "float16", "bfloat16")
 _SMALL = 16  # rows, columns or depth of a product that is not worth a kernel
 
 
@@ -221,8 +230,8 @@ def find_groups(
     least_work: int = LEAST_WORK,
     least_elements: int = LEAST_ELEMENTS,
 ) -> tuple[list[AnyGroup], dict[Node, str]]:
-    """(the groups of a graph, why each other operation runs in torch). Open sizes that an operation
-    would have to know for a kernel are added to `wanted`.
+    """(the groups of a graph, why each other operation runs in torch). The open size that the first
+    operation would have to know for a kernel is added to `wanted`.
     """
     groups: dict[int, AnyGroup] = {}
     home: dict[Node, int] = {}
@@ -269,8 +278,8 @@ def _home_of(
     try:
         return (len(groups), started(node)), ""
     except NoRuleError as error:
-        if isinstance(error, OpenSizeError):
-            wanted.add(error.size)
+        if isinstance(error, OpenSizeError) and not wanted:
+            wanted.add(error.size)  # what others want depends on whether this one is a kernel
         return None, reason if is_part(node) else str(error)
 
 

@@ -37,8 +37,8 @@ BY_REASON: dict[str, tuple[str, ...]] = {
         scatter_add.default scatter_reduce.two embedding_dense_backward.default
         _embedding_bag.default"""
     ),
-    "a batch of products is torch's own": _names(
-        "bmm.default _cdist_forward.default _pdist_forward.default"
+    "a distance of all pairs is torch's own": _names(
+        "_cdist_forward.default _pdist_forward.default"
     ),
     "a normalisation over the first dimensions is torch's own": _names(
         """_native_batch_norm_legit.default _native_batch_norm_legit.no_stats

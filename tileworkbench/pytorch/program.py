@@ -91,8 +91,9 @@ class _Writer:
 
     def _matrices(self, product: Product) -> Iterator[str]:
         m, n, k = self.form.row_count, self.form.columns, product.depth
-        a = (k, m) if product.transposed[0] else (m, k)
-        b = (n, k) if product.transposed[1] else (k, n)
+        batch = (self.form.batch_count,) if self.form.batches else ()
+        a = (*batch, *((k, m) if product.transposed[0] else (m, k)))
+        b = (*batch, *((n, k) if product.transposed[1] else (k, n)))
         yield f"    {product.a}: {_tensor(a, product.dtype)},"
         yield f"    {product.b}: {_tensor(b, product.dtype)},"
 
@@ -102,6 +103,9 @@ class _Writer:
         down = f"T.ceildiv({form.row_count}, {rows})" if rows > 1 else str(form.row_count)
         if self.is_flat:
             yield f"with T.Kernel({across}, threads=128) as bx:"
+        elif form.batches:
+            blocks = f"{across}, {down}, {form.batch_count}"
+            yield f"with T.Kernel({blocks}, threads=128) as (bx, by, bz):"
         elif self.splits_columns:
             yield f"with T.Kernel({across}, {down}, threads=128) as (bx, by):"
         else:
@@ -129,6 +133,8 @@ class _Writer:
         tile_b = (columns, depth) if t_b else (depth, columns)
         at_a = f"k * {depth}, by * {rows}" if t_a else f"by * {rows}, k * {depth}"
         at_b = f"bx * {columns}, k * {depth}" if t_b else f"k * {depth}, bx * {columns}"
+        if self.form.batches:
+            at_a, at_b = f"bz, {at_a}", f"bz, {at_b}"
         flags = ", transpose_A=True" * t_a + ", transpose_B=True" * t_b
         a, b = product.a, product.b
         yield f"{a}_shared = T.alloc_shared({shape_text(tile_a)}, T.{dtype})"
@@ -202,7 +208,8 @@ class _Writer:
     def _output_index(self, kind: str) -> str:
         if self.is_flat:
             return "at"
-        return f"row, {self._column()}" if kind == "full" else "row"
+        row = "bz, row" if self.form.batches else "row"
+        return f"{row}, {self._column()}" if kind == "full" else row
 
     def _column(self) -> str:
         if self.is_flat:

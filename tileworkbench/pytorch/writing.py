@@ -41,11 +41,11 @@ def written(
     an operation.
     """
     body = Body(plan.form)
-    product, whole = _product(group, body, names)
+    product, whole = _product(group, plan.form, body, names)
     tables = _tables(group, body, names)
     whole = (*whole, *(Tensor(gather.table, (gather.rows, gather.columns)) for gather in tables))
     inputs = {
-        node: Parameter(body.name(names.get(node, node.name)), value_of(node).dtype, *pattern)
+        node: Parameter(body.name(base_name(node, names)), value_of(node).dtype, *pattern)
         for node, pattern in plan.patterns.items()
     }
     called = assigned_names(group.members)
@@ -85,7 +85,7 @@ def written(
 
 
 def _product(
-    group: Group, body: Body, names: Mapping[Node, str]
+    group: Group, form: Form, body: Body, names: Mapping[Node, str]
 ) -> tuple[Product | None, tuple[Tensor, ...]]:
     node = group.product
     if node is None:
@@ -95,15 +95,25 @@ def _product(
     flipped = tuple(_is_transposed(strides_of(each)) for each in nodes)
     arguments, called = [], []
     for each, is_flipped in zip(nodes, flipped, strict=True):
-        shape = shape_of(each)[::-1] if is_flipped else shape_of(each)
-        arguments.append(Tensor(each, shape, (1, 0) if is_flipped else ()))
+        arguments.append(_matrix(each, is_flipped, form))
         called.append(body.name(base_name(each, names)))
-    depth = shape_of(nodes[0])[1]
+    depth = shape_of(nodes[0])[-1]
     body.name("product")
     for each in called:
         body.name(f"{each}_shared")
     dtype = value_of(nodes[0]).dtype
     return Product(called[0], called[1], dtype, (flipped[0], flipped[1]), depth), tuple(arguments)
+
+
+def _matrix(node: Node, is_flipped: bool, form: Form) -> Tensor:
+    """An operand of a product as the kernel takes it, its last dimensions as they lie in memory."""
+    shape = shape_of(node)
+    order: tuple[int, ...] = ()
+    if is_flipped:
+        order = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
+        shape = tuple(shape[at] for at in order)
+    batch = (form.batch_count,) if form.batches else ()
+    return Tensor(node, (*batch, *shape[-2:]), order)
 
 
 def _tables(group: Group, body: Body, names: Mapping[Node, str]) -> dict[Gather, Parameter]:
@@ -118,7 +128,7 @@ def _tables(group: Group, body: Body, names: Mapping[Node, str]) -> dict[Gather,
 
 
 def _is_transposed(strides: Sequence[int]) -> bool:
-    rows, columns = strides
+    rows, columns = strides[-2:]
     return bool(rows == 1 and columns != 1)
 
 

@@ -96,7 +96,7 @@ def _open_sizes(arguments: Sequence[Node]) -> dict[int, tuple[Node, int]]:
 def base_name(node: Node, names: Mapping[Node, str], plain: str = "") -> str:
     """The name of what a view or a transposed matrix is of; `plain` for what has none."""
     while node not in names and (
-        name_of(node) in (*aten.VIEWS, *aten.TRANSPOSITIONS) or is_part(node)
+        name_of(node) in (*aten.VIEWS, *aten.TRANSPOSITIONS, aten.EXPANSION) or is_part(node)
     ):
         node = node.args[0]
     return names.get(node, plain or str(node.name))

@@ -1,0 +1,114 @@
+"""Products of 16-bit floats and batches of products: values against torch, who runs them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import tileworkbench as tw
+from tileworkbench.bench import products
+from tileworkbench.pytorch import growing
+from tileworkbench.workbench.inputs import make_inputs
+
+
+@pytest.fixture(autouse=True)
+def _fresh_dynamo() -> Any:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+def has(monkeypatch: pytest.MonkeyPatch, *features: str) -> None:
+    """Cut graphs as for a processor with these features."""
+    rates = products.product_rates
+    monkeypatch.setattr(growing, "product_rates", lambda dtype: rates(dtype, features))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, w, b: F.linear(x, w),
+        lambda x, w, b: F.gelu(F.linear(x, w, b)),
+        lambda x, w, b: torch.relu(x.reshape(-1, 48) @ w.mT.contiguous()) * b,
+    ],
+)
+def test_products_of_16_bits(
+    dtype: Any, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has(monkeypatch)
+    tensors = torch.randn(3, 70, 48), torch.randn(130, 48) / 7, torch.randn(130)
+    tiled = tw.tile(call)
+    args = [each.to(dtype).requires_grad_() for each in tensors]
+    assert str(tiled.check(*args)).startswith("agrees with torch in 1 result and ")
+    assert any("mm" in name for part in tiled.report.parts for name in part.operations)
+    for part in tiled.report.parts:
+        assert part.kernel.check(part.reference, *make_inputs(part.kernel.program)).ok
+
+
+def test_instructions_for_16_bits_are_those_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    has(monkeypatch, "avx512f", "avx512bf16")
+    x, w = torch.randn(128, 64).bfloat16(), torch.randn(128, 64).bfloat16()
+    tiled = tw.tile(lambda x, w: torch.relu(x @ w.mT) + 1, x, w)
+    reason = "this processor multiplies bfloat16 by instructions, with which torch is faster"
+    assert tiled.report.in_torch == [("aten.mm.default", reason)]
+    tiled = tw.tile(lambda x, w: torch.relu(x @ w.mT) + 1, x.half(), w.half())
+    assert not tiled.report.in_torch
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 70, 100, 130), (1, 1, 130, 64, 77), (1, 4, 40, 64, 128)])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda q, k, row, head: torch.relu(q @ k.mT + row),
+        lambda q, k, row, head: (q @ k.mT.contiguous()) * head + row,
+        lambda q, k, row, head: torch.baddbmm(row[None], q.flatten(0, 1), k.flatten(0, 1).mT) * 2,
+    ],
+)
+def test_batches_of_products(
+    shape: tuple[int, ...], call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has(monkeypatch)
+    batch, heads, m, k, n = shape
+    tensors = [(batch, heads, m, k), (batch, heads, n, k), (m, n), (1, heads, 1, n)]
+    args = [torch.randn(each).bfloat16() for each in tensors]
+    tiled = tw.tile(call)
+    tiled.check(*args)
+    (part,) = tiled.report.parts
+    assert len(part.operations) >= 2 and "bmm" in part.operations[0]
+    assert part.kernel.check(part.reference, *make_inputs(part.kernel.program)).ok
+
+
+def test_batches_of_every_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    has(monkeypatch)
+
+    def call(q: Any, k: Any, bias: Any) -> Any:
+        return torch.relu(q @ k.mT * 2 + bias)
+
+    tiled = tw.tile(call, dynamic=True)
+    for batch, rows in ((2, 66), (3, 97), (5, 130)):
+        args = [torch.randn(batch, 4, n, 64).bfloat16() for n in (rows, 80)]
+        bias = torch.randn(rows, 1).bfloat16()
+        torch.testing.assert_close(tiled(*args, bias), call(*args, bias), rtol=0.1, atol=0.5)
+    assert len(tiled.report.parts) == 1
+
+
+def test_what_products_stay_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    has(monkeypatch)
+
+    def reason_of(a: Any, b: Any) -> str:
+        tiled = tw.tile(lambda a, b: a @ b)
+        torch.testing.assert_close(tiled(a, b), a @ b)
+        assert not tiled.kernels
+        (reason,) = {reason for _, reason in tiled.report.in_torch if "alone" not in reason}
+        return reason
+
+    batch = torch.randn(4, 64, 64)
+    assert reason_of(batch, batch) == "a batch of float32 products is as fast in torch"
+    few = torch.randn(4, 64).bfloat16()
+    assert reason_of(few, few.mT) == "a product with few rows or columns is as fast in torch"
+    wide = torch.randn(64, 64).double()
+    assert reason_of(wide, wide) == "a product of float64 is torch's own"

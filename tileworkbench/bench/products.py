@@ -1,0 +1,57 @@
+"""Who multiplies matrices faster on this processor: torch's library, or kernels.
+
+Both are counted in multiply-adds of float32, which the two do at about the same rate. For 16-bit
+floats torch calls oneDNN. Where the processor has instructions for them (VDPBF16PS, AMX, AVX-512's
+arithmetic of float16, Arm's BFMMLA) the library is at its best. Where it has none, the library
+widens the elements again for each use of them; a kernel widens a tile once, when it is packed.
+
+The shares are measured, minima of interleaved calls: on an Intel Xeon with AVX-512 and no
+instruction for 16 bits (512 x 512 x 512, one thread, torch 2.13) the library does 20 to 30 GFLOP/s
+of bfloat16, 1 to 13 of float16, and 146 of float32; kernels do 86 to 139 of both. With VDPBF16PS
+(AMD EPYC, `benchmarks/results/cpu_suite-amd-epyc-2-cores.md`) kernels reach 0.84 of the library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tileworkbench.compiler.device.host import processor
+from tileworkbench.compiler.fast_dataclass import dataclass
+
+# LLVM's names of the instructions that multiply elements of a type.
+_INSTRUCTIONS = {
+    "bfloat16": ("avx512bf16", "amx-bf16", "bf16"),
+    "float16": ("avx512fp16", "amx-fp16", "fullfp16"),
+}
+_WITHOUT = {"bfloat16": 0.2, "float16": 0.1}  # of the rate of float32, in the library
+_WIDENED = 0.7  # in a kernel
+_WITH = {"bfloat16": (2.0, 1.7), "float16": (2.0, 0.7)}  # library, kernel
+
+
+@dataclass(frozen=True, slots=True)
+class ProductRates:
+    """Multiply-adds of torch's library and of kernels, in those of float32 on the processor.
+
+    `has_instructions` says whether it multiplies the element type as it is.
+    """
+
+    library: float
+    kernel: float
+    has_instructions: bool
+
+    @property
+    def kernel_is_faster(self) -> bool:
+        return self.kernel > self.library
+
+
+def product_rates(dtype: str, features: Iterable[str] | None = None) -> ProductRates:
+    """The rates for operands of `dtype`: "float32", "float16" or "bfloat16".
+
+    `features` are LLVM's names of what a processor has; without them, this one's.
+    """
+    if dtype == "float32":
+        return ProductRates(1.0, 1.0, True)
+    known = processor.cpu_features() if features is None else frozenset(features)
+    if known.isdisjoint(_INSTRUCTIONS[dtype]):
+        return ProductRates(_WITHOUT[dtype], _WIDENED, False)
+    return ProductRates(*_WITH[dtype], True)
