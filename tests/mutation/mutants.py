@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir import stmt as st
@@ -107,6 +108,17 @@ def _hopper(stmt: st.Stmt) -> Iterator[tuple[str, st.Stmt]]:
             yield "arrival dropped", replace(stmt, arrivals=arrivals - 1)
         case simt.BarrierInit(count=count):
             yield "count + 1", replace(stmt, count=add(count, int_const(1)))
+        case simt.Role(start, extent):
+            yield "role boundary", replace(stmt, extent=extent - 32)
+            yield "role boundary", replace(stmt, start=start + 32, extent=extent - 32)
+        case simt.SetRegisters(count):
+            yield "8 registers more", replace(stmt, count=count + 8)
+            yield "registers kept", _NOTHING
+        case st.Seq(stmts):
+            for at, (wait, release) in enumerate(pairwise(stmts)):
+                if isinstance(wait, simt.WaitGroup) and _releases(release):
+                    swapped = (*stmts[:at], release, wait, *stmts[at + 2 :])
+                    yield "release early", st.Seq(swapped)
         case simt.Start():
             yield "start dropped", _NOTHING
         case simt.Fence("async" | "wgmma"):
@@ -122,6 +134,12 @@ def _hopper(stmt: st.Stmt) -> Iterator[tuple[str, st.Stmt]]:
             swizzled = (*b_form[:2], 64 if b_form[2] == 128 else 128, b_form[3])
             yield "swizzle of a descriptor", replace(stmt, b_form=swizzled)
             yield "sum kept", replace(stmt, clear=unary("not", stmt.clear))
+
+
+def _releases(stmt: st.Stmt) -> bool:
+    return isinstance(stmt, st.If) and any(
+        isinstance(inner, simt.BarrierArrive) for inner in statements(stmt)
+    )
 
 
 def _descriptors(stmt: simt.Wgmma, name: str) -> Iterator[tuple[str, st.Stmt]]:
@@ -218,7 +236,7 @@ _HOPPER_KINDS: tuple[tuple[str, str, str], ...] = (
     ("registers kept", r"^\s*setmaxnreg.*;", ""),
 )
 _PTX_KINDS: tuple[tuple[str, str, str], ...] = (
-    ("barrier dropped", r"^\s*bar\.sync\s.*;|^\s*barrier\.sync\.aligned.*;", ""),
+    ("barrier dropped", r"^\s*(bar|barrier)\.sync\S*\s.*;", ""),
     ("wait dropped", r"^\s*cp\.async\.wait_group (\d+);", ""),
     ("commit dropped", r"^\s*cp\.async\.commit_group;", ""),
     ("copy dropped", r"^\s*cp\.async\.c[ag]\.shared\.global .*;", ""),
@@ -246,6 +264,8 @@ def ptx_mutants(text: str) -> Iterator[Mutant]:
                 yield _of_line(kind, lines, number, changed)
         for kind, changed in (*_numbers(line, descriptors), *_roles(line, warps)):
             yield _of_line(kind, lines, number, changed)
+        if early := _released_early(lines, number):
+            yield _of_line("release early", early, number, early[number])
         waits = re.search(r"(?:cp\.async|wgmma)\.wait_group\S* (\d+);", line)
         if waits:
             later = line.replace(waits[1] + ";", f"{int(waits[1]) + 1};")
@@ -254,6 +274,18 @@ def ptx_mutants(text: str) -> Iterator[Mutant]:
             moved = re.sub(r"\[(%r\w*\d+)(\+(-?\d+))?\]", _further, line, count=1)
             if moved != line:
                 yield _of_line("address moved", lines, number, moved)
+
+
+def _released_early(lines: list[str], number: int) -> list[str] | None:
+    """The lines with the wait in front of a release behind it, where the branch ends."""
+    if "mbarrier.arrive.shared" not in lines[number]:
+        return None
+    before = range(number - 1, max(number - 40, 0), -1)
+    wait = next((at for at in before if "wgmma.wait_group" in lines[at]), None)
+    label = next((at for at in range(number, len(lines)) if lines[at].endswith(":")), None)
+    if wait is None or label is None:
+        return None
+    return [*lines[:wait], "", *lines[wait + 1 : label + 1], lines[wait], *lines[label + 1 :]]
 
 
 def _roles(line: str, warps: Mapping[str, int]) -> Iterator[tuple[str, str]]:

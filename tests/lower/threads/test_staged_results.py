@@ -154,10 +154,11 @@ def check_direct(kernel, target):
     return compiled
 
 
-# On sm_90 the tile lies where the operands lay, unless they are needed again.
+# The tile lies where the operands lay, unless they are needed again.
 CASES = [
     ("sm_90a", (64, 64, 2), True),
-    ("sm_90a", (128, 128, 3), False),  # a second block would not fit
+    ("sm_90a", (128, 128, 3), True),
+    ("sm_90a", (128, 128, 3, 128, True), False),  # a second block would not fit
     ("sm_90a", (64, 64, 2, 128, True), True),
     ("sm_90", (128, 128, 3), True),
     pytest.param("sm_90", (64, 64, 2, 128, True), False, marks=pytest.mark.slow),
@@ -174,7 +175,7 @@ def test_results_of_products(arch, shape, staged):
 @pytest.mark.nvrtc
 @pytest.mark.parametrize(
     "shape",
-    [pytest.param((64, 64, 2), marks=pytest.mark.slow), (64, 64, 2, 128, True)],
+    [(64, 64, 2), (64, 64, 2, 128, True), pytest.param((128, 128, 3), marks=pytest.mark.slow)],
 )
 def test_results_of_products_from_ptx(shape):
     if reason := nvrtc.missing_nvrtc():
@@ -183,7 +184,7 @@ def test_results_of_products_from_ptx(shape):
 
 
 def test_the_note_says_who_stores():
-    kernel = tw.compile(direct(128, 128, 3), target="sim:sm_90a")
+    kernel = tw.compile(direct(128, 128, 3, persistent=True), target="sim:sm_90a")
     why = (
         "C: threads, because a tile in shared memory would leave room for fewer blocks (copy, line"
     )

@@ -5,8 +5,7 @@ there, a warp fills half of each sector of global memory. Through a tile, stmatr
 bytes, and the copy engine whole rows.
 
 The tile must not cost a block: it is made only where as many blocks of the kernel fit on a
-multiprocessor with it as without. Where a warpgroup starts the loads of the next products it has
-memory of its own, else it may lie where the operands lay.
+multiprocessor with it as without. It may lie where the operands lay, unless these are loaded again.
 
 Before::
 
@@ -107,7 +106,7 @@ class StageResults:
         groups = bool(wgmma.instructions(self.target))
         used = sum(_bytes(kernel, tiles))
         added = sum(map(shared_bytes, tiles))
-        whole = used + added if repeated or groups else max(used, added)
+        whole = used + added if repeated else max(used, added)
         if used + added > self.target.machine.shared.most:
             return True
         threads = prod(kernel.threads)

@@ -2,12 +2,15 @@
 
 A buffer lives from its first to its last use; one that is used in a loop it is not allocated in
 lives through the whole loop, and one that is used where only some threads are, and no barrier can
-be, as long as they are there.
+be, as long as they are there. What engines read is in use until somebody has waited for them.
+
+Of roles side by side the last one may be the user of tiles that others fill (`schedule/settled`).
+What it has used for the last time is free for what else only it uses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import field
 from math import prod
 
@@ -17,17 +20,27 @@ from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Address, Buffer
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import buffers_of
-from tileworkbench.compiler.ir.simt import Peer, TensorLoad, TensorStore, Wgmma
+from tileworkbench.compiler.ir.rewrite import buffers_of, statements
+from tileworkbench.compiler.ir.simt import (
+    Engine,
+    Peer,
+    Start,
+    TensorLoad,
+    TensorStore,
+    WaitGroup,
+    Wgmma,
+)
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, If, Kernel, Stmt, While
 from tileworkbench.compiler.ir.tile import Pipelined
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.schedule.order import rows
+from tileworkbench.compiler.schedule.settled import settled
 
 ALIGNMENT = 128  # bytes: one row of all banks, where every swizzle has the banks it was made for
 SWIZZLE_ALIGNMENT = 1024  # bytes: engines swizzle by bits of the address, 8 rows of 128 bytes
 SHARED_SCOPES = ("shared", "shared.barrier")
 _LOOPS = (For, While, Pipelined)
+_READERS = (Engine.WGMMA, Engine.TMA_STORE)  # of shared memory, while threads go on
 
 
 @dataclass(slots=True)
@@ -74,100 +87,136 @@ def timeline(kernel: Kernel, program: Program, scopes: tuple[str, ...] = SHARED_
 
     Raises `UnsupportedError` for a buffer whose extent is only known at run time.
     """
-    lifetimes: dict[Buffer, Lifetime] = {}
-    sites, spans = [0], []
-    owner: dict[Buffer, Buffer] = {}
-    depth_of: dict[Buffer, int] = {}
-    loops: list[tuple[int, set[Buffer]]] = []  # start of each open loop, buffers used in it
-    side_by_side: list[set[Buffer]] = []  # buffers used in each open row of roles or varying branch
-    uniformity = Uniformity(kernel)
-    clock = 0
+    walk = _Walk(kernel, program, scopes)
+    walk.visit(kernel.body)
+    for life in walk.lifetimes.values():
+        if life.fixed:
+            life.first, life.last = 0, walk.clock
+    lives = tuple(life for life in walk.lifetimes.values() if life.last >= 0)
+    return Timeline(lives, tuple(walk.sites), tuple(walk.spans))
 
-    def use(buffer: Buffer, site: int) -> None:
-        buffer = owner.get(buffer, buffer)
-        life = lifetimes.get(buffer)
+
+class _Walk:
+    """A walk in program order that keeps the lifetimes of buffers."""
+
+    def __init__(self, kernel: Kernel, program: Program, scopes: tuple[str, ...]) -> None:
+        self.kernel, self.program, self.scopes = kernel, program, scopes
+        self.lifetimes: dict[Buffer, Lifetime] = {}
+        self.sites, self.clock = [0], 0
+        self.spans: list[tuple[int, int]] = []
+        self.owner: dict[Buffer, Buffer] = {}
+        self.depth_of: dict[Buffer, int] = {}
+        self.uniformity = Uniformity(kernel)
+        # Of each open loop: its start and the buffers used in it.
+        self.loops: list[tuple[int, set[Buffer]]] = []
+        # Of each open row of roles, or branch that some threads take: the buffers used in it.
+        self.side_by_side: list[set[Buffer]] = []
+        # What engines read that nobody has waited for.
+        self.under_way: dict[Engine, set[Buffer]] = {}
+
+    def use(self, buffer: Buffer, site: int) -> None:
+        buffer = self.owner.get(buffer, buffer)
+        life = self.lifetimes.get(buffer)
         if life is not None:
-            life.first = min(life.first, clock)
-            life.last = max(life.last, clock)
+            life.first = min(life.first, self.clock)
+            life.last = max(life.last, self.clock)
             life.sites.add(site)
-            for depth, (_, used) in enumerate(loops):
-                if depth >= depth_of[buffer]:
+            for depth, (_, used) in enumerate(self.loops):
+                if depth >= self.depth_of[buffer]:
                     used.add(buffer)
-            for used in side_by_side:
+            for used in self.side_by_side:
                 used.add(buffer)
 
-    def align(buffer: Buffer) -> None:
-        life = lifetimes.get(owner.get(buffer, buffer))
+    def tick(self, stmt: Stmt) -> None:
+        self.clock += 1
+        self.sites.append(stmt.site)
+
+    def visit(self, stmt: Stmt) -> None:
+        self.tick(stmt)
+        if isinstance(stmt, Alloc) and stmt.buffer.scope in self.scopes:
+            size = _static_size(stmt.buffer, self.program, stmt)
+            fixed = stmt.buffer.scope == "shared.barrier"
+            self.lifetimes[stmt.buffer] = Lifetime(stmt.buffer, size, 1 << 30, -1, fixed)
+            self.depth_of[stmt.buffer] = len(self.loops)
+            return
+        if isinstance(stmt, Alias):
+            self.owner[stmt.buffer] = self.owner.get(stmt.source, stmt.source)
+            return
+        self.visit_engines(stmt)
+        for buffer in _named(stmt):
+            self.use(buffer, stmt.site)
+        below = [child for child in stmt.children() if isinstance(child, Stmt)]
+        if isinstance(stmt, _LOOPS):
+            self.loops.append((self.clock, set()))
+        if isinstance(stmt, If) and self.uniformity.varies(stmt.cond):
+            self.visit_row(below, True)
+        else:
+            for at_once, row in rows(below):
+                self.visit_row(row, at_once)
+        if isinstance(stmt, _LOOPS):
+            start, used = self.loops.pop()
+            self.tick(stmt)
+            self.spans.append((start, self.clock))
+            self.extend(used, start)
+
+    def visit_engines(self, stmt: Stmt) -> None:
+        """What engines ask of the places of tiles, and how long they read them."""
+        match stmt:
+            case TensorLoad(Address(tile), blocks=blocks):
+                self.align(tile)
+                if blocks:  # copies of other blocks come here when they like
+                    self.lifetimes[self.owner.get(tile, tile)].fixed = True
+            case TensorStore(_, Address(tile)):
+                self.align(tile)
+            case Wgmma(Address(left), Address(right)):
+                self.align(left)
+                self.align(right)
+            case Peer(source=source):  # other blocks access it when they like
+                self.lifetimes[self.owner.get(source, source)].fixed = True
+            case Start(engine=engine) if engine in _READERS:
+                read = (_named(inner) for inner in statements(stmt))
+                self.under_way.setdefault(engine, set()).update(*read)
+            case WaitGroup(pending, engine):
+                for buffer in self.under_way.get(engine, ()):
+                    self.use(buffer, stmt.site)
+                if not pending:
+                    self.under_way.pop(engine, None)
+
+    def align(self, buffer: Buffer) -> None:
+        life = self.lifetimes.get(self.owner.get(buffer, buffer))
         if life is not None:  # else it is in registers
             life.alignment = SWIZZLE_ALIGNMENT
 
-    def visit(stmt: Stmt) -> None:
-        nonlocal clock
-        clock += 1
-        sites.append(stmt.site)
-        match stmt:
-            case Alloc(buffer) if buffer.scope in scopes:
-                size = _static_size(buffer, program, stmt)
-                fixed = buffer.scope == "shared.barrier"
-                lifetimes[buffer] = Lifetime(buffer, size, 1 << 30, -1, fixed)
-                depth_of[buffer] = len(loops)
-                return
-            case Alias(buffer, source):
-                owner[buffer] = owner.get(source, source)
-                return
-            case TensorLoad(Address(tile), blocks=blocks):
-                align(tile)
-                if blocks:  # copies of other blocks come here when they like
-                    lifetimes[owner.get(tile, tile)].fixed = True
-            case TensorStore(_, Address(tile)):
-                align(tile)
-            case Wgmma(Address(left), Address(right)):
-                align(left)
-                align(right)
-            case Peer(source=source):  # other blocks access it when they like
-                lifetimes[owner.get(source, source)].fixed = True
-        for child in stmt.children():
-            if not isinstance(child, Stmt):
-                for buffer in buffers_of(child):
-                    use(buffer, stmt.site)
-        if isinstance(stmt, _LOOPS):
-            loops.append((clock, set()))
-        below = [child for child in stmt.children() if isinstance(child, Stmt)]
-        if isinstance(stmt, If) and uniformity.varies(stmt.cond):
-            visit_row(below, True)
-        else:
-            for at_once, row in rows(below):
-                visit_row(row, at_once)
-        if isinstance(stmt, _LOOPS):
-            start, used = loops.pop()
-            clock += 1
-            sites.append(stmt.site)
-            spans.append((start, clock))
-            extend(used, start)
-
-    def visit_row(row: list[Stmt], at_once: bool) -> None:
+    def visit_row(self, row: list[Stmt], at_once: bool) -> None:
         """Statements one after another, or at once: roles side by side, and what a branch does
         that some threads take.
         """
-        start = clock
-        if at_once:
-            side_by_side.append(set())
-        for stmt in row:
-            visit(stmt)
-        if at_once:
-            extend(side_by_side.pop(), start)
+        start = self.clock
+        if not at_once:
+            for stmt in row:
+                self.visit(stmt)
+            return
+        free = settled(row, self.kernel, self.uniformity)
+        self.side_by_side.append(set())
+        for stmt in row[:-1] if free else row:
+            self.visit(stmt)
+        used = self.side_by_side.pop()
+        if free:
+            self.extend(used & free, start)
+            self.visit(row[-1])
+        self.extend(used - free, start)
 
-    def extend(used: set[Buffer], start: int) -> None:
+    def extend(self, used: Iterable[Buffer], start: int) -> None:
         for buffer in used:
-            lifetimes[buffer].first = min(lifetimes[buffer].first, start)
-            lifetimes[buffer].last = max(lifetimes[buffer].last, clock)
+            life = self.lifetimes[buffer]
+            life.first, life.last = min(life.first, start), max(life.last, self.clock)
 
-    visit(kernel.body)
-    for life in lifetimes.values():
-        if life.fixed:
-            life.first, life.last = 0, clock
-    lives = tuple(life for life in lifetimes.values() if life.last >= 0)
-    return Timeline(lives, tuple(sites), tuple(spans))
+
+def _named(stmt: Stmt) -> Iterator[Buffer]:
+    """The buffers in the expressions of `stmt` itself."""
+    for child in stmt.children():
+        if not isinstance(child, Stmt):
+            yield from buffers_of(child)
 
 
 def _static_size(buffer: Buffer, program: Program, stmt: Alloc) -> int:

@@ -15,7 +15,7 @@ from tileworkbench.compiler.emit.c_like.helpers import Helper
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Load
 from tileworkbench.compiler.ir.simt import NAMES, Exchange, Start
-from tileworkbench.compiler.ir.stmt import AtomicKind, SourceKernel, Stmt
+from tileworkbench.compiler.ir.stmt import AtomicKind, Kernel, SourceKernel, Stmt
 from tileworkbench.compiler.ir.types import DType
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class Dialect(ABC):
     # The threads of a warp, and the text of a thread's warp as compilers know it to be the same in
     # all of them; empty where that is of no use.
     warp: ClassVar[tuple[int, str]] = (32, "")
+    leader: ClassVar[str] = ""  # the helper that is true in one lane of a warp, as it likes
     trap: ClassVar[str]
     bit_casts: ClassVar[Mapping[tuple[str, str], str]]
     math: ClassVar[Mapping[str, str]]
@@ -77,6 +78,10 @@ class Dialect(ABC):
     def tensor_map(self, writer: KernelWriter) -> str:
         """The type of a parameter that is a tensor map. Raises `UnsupportedError`."""
         raise self.missing("tensor_map")
+
+    def elections(self, kernel: Kernel) -> Mapping[int, int]:
+        """The branches, by `id`, for which a warp may elect any of its lanes, and that warp."""
+        return {}
 
     # Text around the statements
 

@@ -50,6 +50,7 @@ class KernelWriter:
         self.quotients: dict[ir.Expr, str] = {}  # of the thread, from the number of its warp
         self.warps: dict[ir.Expr, str] = {}  # those where the warp's number has a name
         self.in_flight: dict[Buffer, None] = {}  # registers that operations under way write
+        self.elections = self.dialect.elections(kernel)
         self.named, self.c_type = expressions.named, expressions.c_type
         self.vectors = VectorWriter(
             expressions, self.line, lambda load, kind: self.dialect.read(load, kind, self)
@@ -78,6 +79,13 @@ class KernelWriter:
         head += " && ".join([*tests, f"{index} < {stop // unit}"])
         self.block(depth, f"if ({head})", role.body)
         self.warps = outer
+
+    def test(self, branch: st.If) -> str:
+        """The condition of a branch. Where the warp's number has a name, it may elect a lane."""
+        warp = self.elections.get(id(branch))
+        if warp is None or not self.warps:
+            return bare(self.expressions(branch.cond))
+        return f"{WARP} == {warp} && {self.expressions.use(self.dialect.leader)}()"
 
     @contextmanager
     def uniform(self) -> Iterator[None]:
@@ -141,7 +149,7 @@ class KernelWriter:
                 self.block(depth, f"while ({self.expressions(cond)})", body)
             case st.If(cond, then, orelse):
                 before = dict(self.in_flight)
-                self.block(depth, f"if ({bare(self.expressions(cond))})", then)
+                self.block(depth, f"if ({self.test(stmt)})", then)
                 behind, self.in_flight = self.in_flight, before
                 if orelse is not None:
                     self.lines[-1] += " else {"

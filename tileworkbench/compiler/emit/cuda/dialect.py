@@ -14,6 +14,7 @@ from tileworkbench.compiler.emit.c_like.statements import KernelWriter
 from tileworkbench.compiler.emit.c_like.text import HALVES, wrapped
 from tileworkbench.compiler.emit.cuda.atomics import half_addition, narrow_update, vector_addition
 from tileworkbench.compiler.emit.cuda.clusters import peers
+from tileworkbench.compiler.emit.cuda.elections import elections
 from tileworkbench.compiler.emit.cuda.features import require
 from tileworkbench.compiler.emit.cuda.helpers import BIT_CASTS, HELPERS
 from tileworkbench.compiler.emit.cuda.statements import write
@@ -23,7 +24,7 @@ from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.simt import Engine, Start
-from tileworkbench.compiler.ir.stmt import AtomicKind, SourceKernel, Stmt
+from tileworkbench.compiler.ir.stmt import AtomicKind, Kernel, SourceKernel, Stmt
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.machine.machine import Machine
 from tileworkbench.compiler.target import Target
@@ -59,6 +60,7 @@ class Cuda(Dialect):
     thread_index = "threadIdx.x"
     block_indices = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
     warp = (32, "__shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0)")
+    leader = "elected"
     trap = "__trap();"
     bit_casts = BIT_CASTS
     helpers = HELPERS
@@ -77,6 +79,9 @@ class Cuda(Dialect):
     def check(self, helper: Helper) -> None:
         if helper.feature:
             require(helper.feature, self.machine)
+
+    def elections(self, kernel: Kernel) -> Mapping[int, int]:
+        return elections(kernel)
 
     def tensor_map(self, writer: KernelWriter) -> str:
         return f"const __grid_constant__ {writer.expressions.use('TensorMap')}"

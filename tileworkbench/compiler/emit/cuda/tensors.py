@@ -55,7 +55,13 @@ _SIGNAL = asm(
     '"r"(barrier), "r"(bytes)',
     "memory",
 )
+_ELECT = """\
+  unsigned leads;
+  asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p; }"
+               : "=r"(leads) :: "memory");
+  return leads;"""
 TENSORS: dict[str, Helper] = {
+    "elected": Helper(function("bool elected()", _ELECT), (), BOX),
     "TensorMap": Helper("struct __align__(64) TensorMap { unsigned long long opaque[16]; };"),
     "tensor_prefetch": Helper(
         function(f"void tensor_prefetch({_MAP})", _PREFETCH), ("TensorMap",), BOX

@@ -95,12 +95,13 @@ def decode_activemask(i: Instruction, d: Decoder) -> Step:
 
 
 def decode_elect(i: Instruction, d: Decoder) -> Step:
-    """The lowest of the lanes that take part is the leader."""
+    """Which lane is the leader, nothing says: here it is the highest of those that take part."""
     target, leads = _pair(i.operands[0])
     write, write_leads = d.write(target, "b32"), d.write(leads, "pred")
 
     def step(state: State) -> None:
-        leader = np.argmax(state.by_warp(state.mask), axis=1).astype(np.uint32)
+        lanes = state.by_warp(state.mask)[:, ::-1]
+        leader = (lanes.shape[1] - 1 - np.argmax(lanes, axis=1)).astype(np.uint32)
         everywhere = _spread(state, leader)
         write(state, everywhere)
         write_leads(state, everywhere == state.geometry.lane_in_warp)
