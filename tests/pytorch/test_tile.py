@@ -80,6 +80,8 @@ def arguments_of(name: str, x: Any, other: Any) -> tuple[Any, ...]:
         return x > 0, then, 3.0 if name.endswith("ScalarOther") else other
     if name == "aten.masked_fill.Scalar":
         return x, x > 0, -2.0
+    if "shift" in name or "xor" in name or ("bitwise" in name and name.endswith("Scalar")):
+        return (x > 0).int() * 6, (other > 0).int() if name.endswith("Tensor") else 2
     if "logical" in name or "bitwise" in name:
         return (x > 0,) if "not" in name else (x > 0, other > 0)
     if name in SECOND:

@@ -12,7 +12,16 @@ from collections.abc import Callable, Container, Sequence
 from typing import Any, Protocol
 
 from tileworkbench.compiler.fast_dataclass import dataclass
-from tileworkbench.pytorch.terms import NoRuleError, Term, call, of_float, select
+from tileworkbench.pytorch.dtypes import name_of
+from tileworkbench.pytorch.terms import (
+    NoRuleError,
+    Term,
+    bitwise,
+    bounds_of,
+    call,
+    of_float,
+    select,
+)
 
 _exp, _erf, _tanh, _sigmoid = (of_float(name) for name in ("exp", "erf", "tanh", "sigmoid"))
 _log, _sqrt, _rsqrt = of_float("log"), of_float("sqrt"), of_float("rsqrt")
@@ -90,6 +99,38 @@ def _logical(name: str) -> Callable[..., Term]:
     return apply
 
 
+def _bits(name: str, op: str) -> Callable[[Any, Any], Term]:
+    def apply(a: Any, b: Any) -> Term:
+        if isinstance(a, Term) and a.is_bool:
+            return logical(a, b)
+        return bitwise(op, a, b)
+
+    logical = _logical(name)
+    return apply
+
+
+def _inverted(x: Term) -> Term:
+    return call("Not", x) if x.is_bool else bitwise("^", x, -1)
+
+
+def _shift(op: str) -> Callable[[Term, Any], Term]:
+    def apply(x: Term, count: Any) -> Term:
+        most = 63 if name_of(x.dtype) == "int64" else 31
+        if isinstance(count, Term):
+            if op != ">>":
+                raise NoRuleError("a shift to the left by a tensor")
+            known = bounds_of(count)
+            if known is not None and known[0] >= 0 and known[1] <= most:
+                return bitwise(op, x, count)
+            inside = call("And", count >= 0, count < most, dtype=(count >= 0).dtype)
+            count = select(inside, count, most)
+        elif not 0 <= count <= most:
+            raise NoRuleError(f"a shift by {count}")
+        return bitwise(op, x, count)
+
+    return apply
+
+
 def _rounding(name: str) -> Callable[[Term], Term]:
     def apply(x: Term) -> Term:
         if not x.dtype.is_floating_point:
@@ -111,6 +152,12 @@ def _test(name: str) -> Callable[[Term], Term]:
 def _absolute(x: Term) -> Term:
     return call("abs", x)
 
+
+RIGHT_SHIFTS = (
+    *("aten.__rshift__.Scalar", "aten.bitwise_right_shift.Tensor_Scalar"),
+    *("aten.__rshift__.Tensor", "aten.bitwise_right_shift.Tensor"),
+)
+LEFT_SHIFTS = ("aten.__lshift__.Scalar", "aten.bitwise_left_shift.Tensor_Scalar")
 
 MAPS: dict[str, Callable[..., Term]] = {
     "aten.add.Tensor": lambda x, y, alpha=1: x + _scaled(y, alpha),
@@ -176,11 +223,17 @@ MAPS: dict[str, Callable[..., Term]] = {
     "aten.ne.Tensor": lambda x, y: x.differs(y),
     "aten.ne.Scalar": lambda x, y: x.differs(y),
     "aten.logical_not.default": _logical("Not"),
-    "aten.bitwise_not.default": _logical("Not"),
+    "aten.bitwise_not.default": _inverted,
     "aten.logical_and.default": _logical("And"),
-    "aten.bitwise_and.Tensor": _logical("And"),
+    "aten.bitwise_and.Tensor": _bits("And", "&"),
+    "aten.bitwise_and.Scalar": _bits("And", "&"),
     "aten.logical_or.default": _logical("Or"),
-    "aten.bitwise_or.Tensor": _logical("Or"),
+    "aten.bitwise_or.Tensor": _bits("Or", "|"),
+    "aten.bitwise_or.Scalar": _bits("Or", "|"),
+    "aten.bitwise_xor.Tensor": lambda x, y: bitwise("^", x, y),
+    "aten.bitwise_xor.Scalar": lambda x, y: bitwise("^", x, y),
+    **dict.fromkeys(RIGHT_SHIFTS, _shift(">>")),
+    **dict.fromkeys(LEFT_SHIFTS, _shift("<<")),
     "aten.threshold_backward.default": lambda grad, x, limit: select(x <= limit, 0.0, grad),
     "aten.gelu_backward.default": _gelu_backward,
     "aten.silu_backward.default": _silu_backward,

@@ -40,6 +40,11 @@ class Attention:
     members: tuple[Node, ...]
 
     @property
+    def nodes(self) -> tuple[Node, ...]:
+        """All operations of the kernel."""
+        return self.members
+
+    @property
     def node(self) -> Node:
         """The operation itself."""
         return self.members[0]

@@ -119,7 +119,7 @@ def compile_graph(
     for each in in_order(nodes, groups):
         if isinstance(each, Group | Attention):
             name = _add_kernel(graph, made, each, called, report, settings, sizes)
-            kernels.update(dict.fromkeys(each.members, name))
+            kernels.update(dict.fromkeys(each.nodes, name))
         else:
             made[each] = graph.node_copy(each, lambda node: made[node])
     for node in nodes:
@@ -171,7 +171,7 @@ def _add_kernel(
 
     what = text_of(group, names, {part.name for part in report.parts})
     kernel = compile_kernel(_function(what), target=settings.target)
-    operations = tuple(label_of(node) for node in group.members if _is_work(node))
+    operations = tuple(label_of(node) for node in group.nodes if _is_work(node))
     reference = reference_of(group, what, sizes)
     report.parts.append(Part(what.name, what.text, operations, kernel, reference))
     compiled = Call(kernel, what)

@@ -7,12 +7,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import field
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch.terms import Kind, NoRuleError, Term
 
-_RESERVED = {"T", "i", "j", "at", "bx", "by", "bz", "row", "column", "k", *keyword.kwlist}
+if TYPE_CHECKING:
+    from tileworkbench.pytorch.prologues import TileLines
+
+_RESERVED = {"T", "i", "j", "at", "bx", "by", "bz", "row", "column", "depth", "k", *keyword.kwlist}
 _LONGEST_SCAN = 512  # elements of a row whose running sum is worth a kernel
 _BEHIND = 1 << 20  # a stage that no loop has
 
@@ -118,6 +121,7 @@ class Product:
     dtype: Any
     transposed: tuple[bool, bool]
     depth: int
+    tile: TileLines | None = None  # how b is computed from what it is made of
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +144,14 @@ class Names:
 
     def __init__(self, *reserved: str) -> None:
         self._taken = {*_RESERVED, *reserved}
+
+    def copy(self) -> Names:
+        """The same names, to try more of them."""
+        return Names(*self._taken)
+
+    def take(self, other: Names) -> None:
+        """Reserve what another has."""
+        self._taken |= other._taken
 
     def name(self, wanted: str) -> str:
         """A name that nothing else has, close to `wanted`."""

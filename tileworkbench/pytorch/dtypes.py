@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-# What kernels load, compute and store; narrow floats are computed in float32.
-NAMES = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "bool")
+# What kernels load, compute and store; narrow floats are computed in float32, bytes in int32.
+NAMES = (*("float32", "float64", "float16", "bfloat16", "int32", "int64", "int8", "uint8", "bool"),)
+_WIDER = {"float16": "float32", "bfloat16": "float32", "int8": "int32", "uint8": "int32"}
 
 
 @cache
@@ -28,7 +29,8 @@ def is_known(dtype: Any) -> bool:
 
 def compute_dtype(dtype: Any) -> Any:
     """The dtype that values of `dtype` are computed in."""
-    return _by_name()["float32"] if name_of(dtype) in ("float16", "bfloat16") else dtype
+    wider = _WIDER.get(name_of(dtype))
+    return dtype if wider is None else _by_name()[wider]
 
 
 def promote(a: Any, b: Any) -> Any:

@@ -33,13 +33,20 @@ class Group:
     """Operations that are one kernel.
 
     `domain` are the finest extents of its values; `inner` is the product of the dimensions that
-    its reductions go over, 0 without any; `product` is the matrix product that it begins with.
+    its reductions go over, 0 without any; `product` is the matrix product that it begins with, and
+    `prologue` what makes an operand of that, inside of the tile.
     """
 
     members: tuple[Node, ...]
     domain: Extents
     inner: int = 0
     product: Node | None = None
+    prologue: tuple[Node, ...] = ()
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """All operations of the kernel, in order."""
+        return (*self.prologue, *self.members)
 
     def inputs(self) -> list[Node]:
         """What it reads of other operations, once each; a product's matrices are not among them."""
@@ -74,7 +81,7 @@ class Group:
     @property
     def weight(self) -> int:
         """How many element-wise operations it stands for."""
-        return sum(weight_of(node) for node in self.members)
+        return sum(weight_of(node) for node in self.nodes)
 
 
 def weight_of(node: Node) -> int:
@@ -121,7 +128,7 @@ def plan(group: Group) -> Plan:
     columns = size_of(fine[split:])
     if group.inner and columns > LONGEST_ROW:
         raise NoRuleError(f"rows of {columns} elements")
-    if group.inner and not outer:  # one row
+    if (group.inner or group.product is not None) and not outer:  # one row
         outer, merged = (1,), [(False,) for _ in merged]
     for pattern in merged:
         _check_rows(outer[:batches], pattern[:batches])

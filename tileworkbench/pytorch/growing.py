@@ -28,6 +28,7 @@ from tileworkbench.pytorch.nodes import (
     shape_of,
     value_of,
 )
+from tileworkbench.pytorch.prologues import prologue_of
 from tileworkbench.pytorch.shapes import Extents
 from tileworkbench.pytorch.sizes import OpenSizeError, OpenSizes, is_open
 from tileworkbench.pytorch.terms import NoRuleError
@@ -57,9 +58,8 @@ def started(node: Node) -> AnyGroup:
     _check_dtypes(node)
     gather = gather_of(node)
     if name in aten.PRODUCTS:
-        _check_product(node)
-        group = Group((node,), _fine(shape_of(node)), product=node)
-    elif name in aten.ROWS or gather is not None:
+        return _product(node)
+    if name in aten.ROWS or gather is not None:
         inner = _reduced(node) if gather is None else gather.columns
         group = Group((node,), _fine(domain_of(node)), inner)
         group = replace(group, domain=_common(group.domain, _rows_and_columns(group)))
@@ -71,7 +71,27 @@ def started(node: Node) -> AnyGroup:
     return group
 
 
-def _check_product(node: Node) -> None:
+def _product(node: Node) -> Group:
+    """The group that a product begins, with what makes its second operand if that is faster."""
+    group = Group((node,), _fine(shape_of(node)), product=node)
+    prologue = prologue_of(node)
+    if prologue:
+        try:
+            for each in prologue:
+                _check_tensors(each)
+            _check_product(node, prologue)
+            together = replace(group, prologue=prologue)
+            written(together, plan(together), {})
+            return together
+        except NoRuleError as error:
+            if isinstance(error, OpenSizeError):
+                raise
+    _check_product(node, ())
+    written(group, plan(group), {})
+    return group
+
+
+def _check_product(node: Node, prologue: Sequence[Node]) -> None:
     first, second, _ = aten.PRODUCTS[name_of(node)]
     a, b = value_of(node.args[first]), value_of(node.args[second])
     extents = (*shape_of(node.args[first])[-2:], *shape_of(node.args[second])[-2:])
@@ -81,15 +101,18 @@ def _check_product(node: Node) -> None:
     if a.dtype != b.dtype or kind not in _MULTIPLIED:
         raise NoRuleError(f"a product of {kind} is torch's own")
     rates = product_rates(kind)
-    if kind != "float32" and not rates.kernel_is_faster:
+    if prologue:
+        work = sum(map(weight_of, prologue))
+        if not rates.kernel_dequantises_faster(node.meta["sizes"].hint(extents[0]), work):
+            raise NoRuleError("with so many rows it is as fast to make the weight in torch first")
+    elif kind != "float32" and not rates.kernel_is_faster:
         raise NoRuleError(
             f"this processor multiplies {kind} by instructions, with which torch is faster"
         )
     if kind == "float32" and len(shape_of(node)) == 3:
         raise NoRuleError("a batch of float32 products is as fast in torch")
-    if min(extents) < _SMALL:
+    if min(extents[1:] if prologue else extents) < _SMALL:
         raise NoRuleError("a product with few rows or columns is as fast in torch")
-
     for size in (*shape_of(node)[-1:], *shape_of(node.args[second])[-2:]):
         if is_open(size):
             raise OpenSizeError(size)
@@ -140,7 +163,7 @@ def joined(group: AnyGroup, node: Node) -> AnyGroup:
         raise NoRuleError("another number of elements")
     if inner:
         fine = _common(fine, (whole // inner, inner))
-    grown = Group((*group.members, node), fine, inner, group.product)
+    grown = replace(group, members=(*group.members, node), domain=fine, inner=inner)
     for each in operands(node):
         if each in group.members and name not in aten.VIEWS and not is_part(node):
             _check_value(grown, each, domain)
@@ -236,8 +259,9 @@ def find_groups(
     groups: dict[int, AnyGroup] = {}
     home: dict[Node, int] = {}
     reasons: dict[Node, str] = {}
+    claimed = _claim_prologues(nodes, groups, home)
     for node in nodes:
-        if node.op != "call_function":
+        if node.op != "call_function" or node in claimed:
             continue
         chosen, reason = _home_of(node, groups, home, wanted)
         if chosen is None:
@@ -251,15 +275,41 @@ def find_groups(
         group = _trimmed(group)
         if not group.outputs():
             continue
-        if sizes.hint(size_of(group.domain)) < least_elements:
-            reasons.update(dict.fromkeys(group.members, "on few elements, it is as fast in torch"))
+        if max(map(sizes.hint, map(size_of, _extents(group)))) < least_elements:
+            reasons.update(dict.fromkeys(group.nodes, "on few elements, it is as fast in torch"))
         elif group.weight < least_work:
-            reasons.update(dict.fromkeys(group.members, "alone, it is as fast in torch"))
+            reasons.update(dict.fromkeys(group.nodes, "alone, it is as fast in torch"))
         else:
             kept.append(group)
-    members = {node for group in kept for node in group.members}
+    members = {node for group in kept for node in group.nodes}
     outside = [node for node in nodes if node.op == "call_function" and node not in members]
     return kept, {node: reasons.get(node, "nothing reads it") for node in outside}
+
+
+def _extents(group: AnyGroup) -> Iterator[Extents]:
+    """The extents of what a kernel works on."""
+    yield group.domain
+    if isinstance(group, Group) and group.prologue:
+        yield shape_of(group.prologue[-1])
+
+
+def _claim_prologues(
+    nodes: Sequence[Node], groups: dict[int, AnyGroup], home: dict[Node, int]
+) -> set[Node]:
+    """Begin the groups of products that compute an operand in their tiles; their nodes so far."""
+    claimed: set[Node] = set()
+    for node in nodes:
+        if name_of(node) not in aten.PRODUCTS:
+            continue
+        try:
+            group = started(node)
+        except NoRuleError:
+            continue  # and the reason is found when it is its turn
+        if isinstance(group, Group) and group.prologue:
+            home.update(dict.fromkeys(group.nodes, len(groups)))
+            groups[len(groups)] = group
+            claimed |= set(group.nodes)
+    return claimed
 
 
 def _home_of(
@@ -298,7 +348,7 @@ def _needs_result_of(
         visited.add(key)
         if own == number:
             return True
-        members: Sequence[Node] = (each,) if own is None else groups[own].members
+        members: Sequence[Node] = (each,) if own is None else groups[own].nodes
         read = operands if own is not None else inputs_of
         waiting += [operand for member in members for operand in read(member)]
     return False
@@ -322,14 +372,14 @@ def _trimmed(group: AnyGroup) -> AnyGroup:
 
 def in_order(nodes: Sequence[Node], groups: Sequence[AnyGroup]) -> Iterator[Node | AnyGroup]:
     """Nodes and groups, each behind all that it reads."""
-    home = {node: group for group in groups for node in group.members}
+    home = {node: group for group in groups for node in group.nodes}
     done: set[int] = set()
 
     def visit(each: Node | AnyGroup) -> Iterator[Node | AnyGroup]:
         if id(each) in done:
             return
         done.add(id(each))
-        members = each.members if isinstance(each, Group | Attention) else (each,)
+        members = each.nodes if isinstance(each, Group | Attention) else (each,)
         read = operands if isinstance(each, Group | Attention) else inputs_of
         for member in members:
             for operand in read(member):

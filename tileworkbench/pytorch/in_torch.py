@@ -1,5 +1,5 @@
-"""Operations of core ATen that torch runs itself, by the reason. With the tables of `aten.py` this
-is all of core ATen, which a test holds it to."""
+"""Operations that torch runs itself, by the reason. With the tables of `aten.py` these are all of
+core ATen, which a test holds them to, and some others."""
 
 from __future__ import annotations
 
@@ -45,6 +45,10 @@ BY_REASON: dict[str, tuple[str, ...]] = {
         _native_batch_norm_legit_no_training.default native_group_norm.default
         native_group_norm_backward.default native_layer_norm_backward.default"""
     ),
+    "weights in a packed form of torch are torch's own": _names(
+        """_weight_int8pack_mm.default _weight_int4pack_mm.default
+        _weight_int4pack_mm_for_cpu.default"""
+    ),
     "a Fourier transform is torch's own": _names("_fft_c2r.default _fft_r2c.default"),
     "memory and sizes are torch's own": _names(
         """_local_scalar_dense.default arange.start_step empty.memory_format empty_strided.default
@@ -56,8 +60,7 @@ BY_REASON: dict[str, tuple[str, ...]] = {
     ),
     "no rule for it": _names(
         """acos.default acosh.default any.default any.dim any.dims asin.default asinh.default
-        atan2.default atan2.out atanh.default bitwise_and.Scalar bitwise_or.Scalar
-        bitwise_xor.Scalar bitwise_xor.Tensor clamp.Tensor div.Scalar_mode
+        atan2.default atan2.out atanh.default clamp.Tensor div.Scalar_mode
         div.Tensor_mode expm1.default fmod.Scalar fmod.Tensor
         logical_xor.default mean.default pow.Scalar pow.Tensor_Tensor prod.default prod.dim_int
         remainder.Scalar remainder.Tensor sign.default

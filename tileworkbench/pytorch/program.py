@@ -21,6 +21,8 @@ from tileworkbench.pytorch.body import (
 )
 from tileworkbench.pytorch.dtypes import compute_dtype, name_of
 from tileworkbench.pytorch.gathers import Gather
+from tileworkbench.pytorch.nodes import value_of
+from tileworkbench.pytorch.prologues import TileLines, leaf_shape
 from tileworkbench.pytorch.terms import Term, text_of
 
 TILE = 4096  # elements of a tile that is read and written once
@@ -95,7 +97,11 @@ class _Writer:
         a = (*batch, *((k, m) if product.transposed[0] else (m, k)))
         b = (*batch, *((n, k) if product.transposed[1] else (k, n)))
         yield f"    {product.a}: {_tensor(a, product.dtype)},"
-        yield f"    {product.b}: {_tensor(b, product.dtype)},"
+        if product.tile is None:
+            yield f"    {product.b}: {_tensor(b, product.dtype)},"
+            return
+        for node, name in product.tile.leaves.items():
+            yield f"    {name}: {_tensor(leaf_shape(node), value_of(node).dtype)},"
 
     def _kernel(self) -> Iterator[str]:
         form, (rows, columns) = self.form, self.form.tile
@@ -126,7 +132,8 @@ class _Writer:
             yield from self._stage(stage)
 
     def _multiply(self, product: Product) -> Iterator[str]:
-        (rows, columns), depth, dtype = self.form.tile, _DEPTH, name_of(product.dtype)
+        (rows, columns), dtype = self.form.tile, name_of(product.dtype)
+        depth = _DEPTH if product.tile is None else _DEPTH_OF_CODES
         accumulator = name_of(compute_dtype(product.dtype))
         t_a, t_b = product.transposed
         tile_a = (depth, rows) if t_a else (rows, depth)
@@ -138,13 +145,35 @@ class _Writer:
         flags = ", transpose_A=True" * t_a + ", transpose_B=True" * t_b
         a, b = product.a, product.b
         yield f"{a}_shared = T.alloc_shared({shape_text(tile_a)}, T.{dtype})"
-        yield f"{b}_shared = T.alloc_shared({shape_text(tile_b)}, T.{dtype})"
+        if product.tile is None:
+            yield f"{b}_shared = T.alloc_shared({shape_text(tile_b)}, T.{dtype})"
+            fill = [f"T.copy({b}[{at_b}], {b}_shared)"]
+            b = f"{b}_shared"
+        else:
+            yield f"{b} = T.alloc_fragment({shape_text(tile_b)}, T.{dtype})"
+            fill = list(self._computed(product.tile, tile_b, product))
         yield f"product = T.alloc_fragment({shape_text(self.form.tile)}, T.{accumulator})"
         yield "T.clear(product)"
         yield f"for k in T.Pipelined(T.ceildiv({product.depth}, {depth}), num_stages=2):"
         yield f"    T.copy({a}[{at_a}], {a}_shared)"
-        yield f"    T.copy({b}[{at_b}], {b}_shared)"
-        yield f"    T.gemm({a}_shared, {b}_shared, product{flags})"
+        yield from indented(iter(fill), 1)
+        yield f"    T.gemm({a}_shared, {b}, product{flags})"
+
+    def _computed(
+        self, tile: TileLines, extents: tuple[int, int], product: Product
+    ) -> Iterator[str]:
+        """The loop that computes the tile of an operand."""
+        columns, depth = extents if product.transposed[1] else extents[::-1]
+        of_columns, of_depth = ("i", "j") if product.transposed[1] else ("j", "i")
+        yield f"for i, j in T.Parallel({extents[0]}, {extents[1]}):"
+        yield f"    column = bx * {columns} + {of_columns}"
+        yield f"    depth = k * {depth} + {of_depth}"
+        for line in tile.lines:
+            yield f"    {line}"
+        element = tile.element
+        if product.depth % depth:  # what lies behind the last one may be no number
+            element = f"T.if_then_else(depth < {product.depth}, {element}, 0)"
+        yield f"    {tile.name}[i, j] = {element}"
 
     def _stage(self, stage: int) -> Iterator[str]:
         here = [each for each in self.definitions if each.stage == stage]
@@ -232,6 +261,7 @@ class _Writer:
 
 _SHORT = 40  # characters
 _DEPTH = 32  # of a product's tiles
+_DEPTH_OF_CODES = 64  # of one whose operand is computed there
 
 
 def tile_of(rows: int, columns: int, has_reductions: bool, has_product: bool) -> tuple[int, int]:

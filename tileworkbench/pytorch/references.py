@@ -25,7 +25,7 @@ def reference_of(group: AnyGroup, what: Written, sizes: OpenSizes) -> Callable[.
         values: dict[Node, Any] = {}
         for each, tensor in zip(what.arguments, tensors, strict=True):
             values[each.node] = each.to_torch(tensor, shown(each.ordered))
-        for node in group.members:
+        for node in group.nodes:
             _value(node, values)
         made = [each.to_kernel(values[each.node], shown(each.shape)) for each in what.results]
         return made[0] if len(made) == 1 else tuple(made)

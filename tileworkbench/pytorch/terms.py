@@ -14,10 +14,11 @@ from tileworkbench.pytorch.dtypes import compute_dtype, name_of, promote, weak_d
 
 Kind = Literal["number", "row", "full"]
 _ORDER: tuple[Kind, ...] = ("number", "row", "full")
-_LEVELS = {"<": 4, "<=": 4, ">": 4, ">=": 4, "==": 4, "!=": 4, "&": 5, "|": 5, "^": 5}
-_LEVELS |= {"+": 6, "-": 6, "*": 7, "/": 7, "//": 7, "%": 7}
+_LEVELS = {"<": 4, "<=": 4, ">": 4, ">=": 4, "==": 4, "!=": 4, "|": 5, "^": 6, "&": 7}
+_LEVELS |= {">>": 8, "<<": 8, "+": 9, "-": 9, "*": 10, "/": 10, "//": 10, "%": 10}
+_SHIFTS = (">>", "<<")
 _COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
-_ATOM, _UNARY = 10, 8
+_ATOM, _UNARY = 12, 11
 
 
 class NoRuleError(Exception):
@@ -29,8 +30,9 @@ class Term:
     """An expression: `op` with `args`.
 
     `op` is an operator, "call" (a name of T and its arguments), "cast", "number", "load" (an
-    input), "gather" (an input, and the row of it) or "value" (a definition). `stage` counts
-    the reductions over rows that come before it.
+    input), "element" (its text, and the least and largest value of it where they are known),
+    "gather" (an input, and the row of it) or "value" (a definition). `stage` counts the reductions
+    over rows that come before it.
     """
 
     op: str
@@ -101,10 +103,17 @@ class Term:
             return number(self.args[0], wanted)
         return _made("cast", (self,), wanted)
 
+    def wrapped(self, dtype: Any) -> Term:
+        """The value in the dtype that `dtype` is computed in, as far as `dtype` has room for it:
+        integers of 8 bits, which are computed in more, begin anew behind their largest one.
+        """
+        is_narrow = name_of(dtype) in ("int8", "uint8")
+        return self.rounded(dtype) if is_narrow else self.to(dtype)
+
     def rounded(self, dtype: Any) -> Term:
         """The value rounded to `dtype`, as an explicit conversion of the user's does."""
         wanted = compute_dtype(dtype)
-        if wanted == dtype:
+        if wanted == dtype or _is_exact(self, dtype):
             return self.to(dtype)
         narrow = Term("cast", (self,), dtype, self.kind, self.stage)
         return Term("cast", (narrow,), wanted, self.kind, self.stage)
@@ -132,6 +141,20 @@ def binary(op: str, a: Any, b: Any) -> Term:
         raise NoRuleError(f"'{op}' of two bools")
     result = weak_dtype(True, None) if op in _COMPARISONS else common
     return _made(op, (a.to(common), b.to(common)), result)
+
+
+def bitwise(op: str, a: Any, b: Any) -> Term:
+    """`a op b` of integers, for the operators of bits."""
+    if not isinstance(a, Term):
+        a = number(a, b.dtype)
+    if not isinstance(b, Term):
+        b = number(b, a.dtype)
+    if any(each.dtype.is_floating_point or each.is_bool for each in (a, b)):
+        raise NoRuleError(f"'{op}' of what are no integers")
+    if op in _SHIFTS:
+        return _made(op, (a, b), a.dtype)
+    common = promote(a.dtype, b.dtype)
+    return _made(op, (a.to(common), b.to(common)), common)
 
 
 def call(name: str, *args: Any, dtype: Any = None) -> Term:
@@ -170,6 +193,51 @@ def _made(op: str, args: tuple[Any, ...], dtype: Any) -> Term:
     return Term(op, args, dtype, kind, max(each.stage for each in terms))
 
 
+# Integers that fit
+
+Bounds = tuple[int, int]
+_FITS: dict[str, Bounds] = {"int8": (-128, 127), "uint8": (0, 255)}
+_EXACT: dict[str, Bounds] = {**_FITS, "bfloat16": (-256, 256), "float16": (-2048, 2048)}
+
+
+def _is_exact(term: Term, dtype: Any) -> bool:
+    """Whether each value that an integer may have is one of `dtype`."""
+    found, room = bounds_of(term), _EXACT[name_of(dtype)]
+    return found is not None and room[0] <= found[0] and found[1] <= room[1]
+
+
+def bounds_of(term: Term) -> Bounds | None:
+    """The least and the largest value of an integer, as far as its term says; None where it does
+    not."""
+    op, args = term.op, term.args
+    if term.dtype.is_floating_point or term.is_bool:
+        return None
+    if op == "value":
+        return None if args[0].reduce else bounds_of(args[0].term)
+    if op == "number":
+        return args[0], args[0]
+    if op == "element" and len(args) > 1:
+        return args[1], args[2]
+    if op == "cast" or op in ("load", "element", "gather"):
+        inner = bounds_of(args[0]) if op == "cast" else None
+        return inner or _FITS.get(name_of(term.dtype))
+    if op in ("+", "-", ">>", "&"):
+        return _bounds_of_operation(op, bounds_of(args[0]), bounds_of(args[1]))
+    return None
+
+
+def _bounds_of_operation(op: str, a: Bounds | None, b: Bounds | None) -> Bounds | None:
+    if op == "&":
+        masks = [each[1] for each in (a, b) if each is not None and each[0] >= 0]
+        return (0, min(masks)) if masks else None
+    if a is None or b is None:
+        return None
+    if op == ">>":
+        return (min(a[0], 0), max(a[1], -1)) if b[0] >= 0 else None
+    made = (a[0] + b[0], a[1] + b[1]) if op == "+" else (a[0] - b[1], a[1] - b[0])
+    return made if made[0] >= -(1 << 31) and made[1] < 1 << 31 else None
+
+
 # Text
 
 Write = Callable[[Term], str]
@@ -184,6 +252,8 @@ def _text(term: Term, leaf: Write) -> tuple[str, int]:
     op, args = term.op, term.args
     if op == "value" and args[0].is_inline:
         return _text(args[0].term, leaf)
+    if op == "element":
+        return args[0], _ATOM
     if op in ("load", "gather", "value"):
         return leaf(term), _ATOM
     if op == "number":

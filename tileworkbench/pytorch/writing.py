@@ -23,6 +23,7 @@ from tileworkbench.pytorch.nodes import (
     value_of,
 )
 from tileworkbench.pytorch.program import write
+from tileworkbench.pytorch.prologues import leaf_shape, tile_lines
 from tileworkbench.pytorch.terms import NoRuleError, Term, number, select
 from tileworkbench.pytorch.written import Tensor, Written, base_name, finished, free_name
 
@@ -44,10 +45,9 @@ def written(
     product, whole = _product(group, plan.form, body, names)
     tables = _tables(group, body, names)
     whole = (*whole, *(Tensor(gather.table, (gather.rows, gather.columns)) for gather in tables))
-    inputs = {
-        node: Parameter(body.name(base_name(node, names)), value_of(node).dtype, *pattern)
-        for node, pattern in plan.patterns.items()
-    }
+    inputs = _inputs(plan, body, names, product)
+    leaves = {} if product is None or product.tile is None else product.tile.leaves
+    read = {node: each for node, each in inputs.items() if node not in leaves}
     called = assigned_names(group.members)
     values = _Values(group, body, inputs, called, tables)
     for node in group.members:
@@ -69,19 +69,34 @@ def written(
         name,
         _comments(group, plan.form),
         plan.form,
-        list(inputs.values()),
+        list(read.values()),
         body,
         outputs,
         product,
         list(tables.items()),
     )
-    loaded = [Tensor(node, each.shape(plan.form)) for node, each in inputs.items()]
+    loaded = [Tensor(node, each.shape(plan.form)) for node, each in read.items()]
     results = [
         Tensor(node, output.shape(plan.form))
         for node, output in zip(group.outputs(), outputs, strict=True)
     ]
     wanted = {plan.form.row_count: "rows", plan.form.columns: "columns"}
     return finished(name, text, (*whole, *loaded), results, wanted, body)
+
+
+def _inputs(
+    plan: Plan, body: Body, names: Mapping[Node, str], product: Product | None
+) -> dict[Node, Parameter]:
+    """What is read element by element. What the tile of an operand reads, too, is one parameter."""
+    leaves = {} if product is None or product.tile is None else product.tile.leaves
+    made = {}
+    for node, pattern in plan.patterns.items():
+        known = leaves.get(node)
+        name = body.name(base_name(node, names)) if known is None else known
+        made[node] = Parameter(name, value_of(node).dtype, *pattern)
+        if known is not None and made[node].shape(plan.form) != leaf_shape(node):
+            raise NoRuleError("a tensor that is read in two shapes")
+    return made
 
 
 def _product(
@@ -94,7 +109,13 @@ def _product(
     nodes = (node.args[first], node.args[second])
     flipped = tuple(_is_transposed(strides_of(each)) for each in nodes)
     arguments, called = [], []
+    tile = None
     for each, is_flipped in zip(nodes, flipped, strict=True):
+        if each in group.prologue:
+            tile = tile_lines(each, group.prologue, body, names)
+            arguments += [Tensor(leaf, leaf_shape(leaf)) for leaf in tile.leaves]
+            called.append(tile.name)
+            continue
         arguments.append(_matrix(each, is_flipped, form))
         called.append(body.name(base_name(each, names)))
     depth = shape_of(nodes[0])[-1]
@@ -102,7 +123,8 @@ def _product(
     for each in called:
         body.name(f"{each}_shared")
     dtype = value_of(nodes[0]).dtype
-    return Product(called[0], called[1], dtype, (flipped[0], flipped[1]), depth), tuple(arguments)
+    transposed = (flipped[0], flipped[1])
+    return Product(called[0], called[1], dtype, transposed, depth, tile), tuple(arguments)
 
 
 def _matrix(node: Node, is_flipped: bool, form: Form) -> Tensor:
@@ -166,7 +188,7 @@ class _Values:
         else:
             args = [self._operand(each) for each in node.args]
             made = aten.MAPS[name](*args, **node.kwargs)
-            self._keep(node, made.to(value_of(node).dtype))
+            self._keep(node, made.wrapped(value_of(node).dtype))
 
     def _add_row_operation(self, node: Node, operation: aten.RowOperation) -> None:
         picked = operation.terms(*node.args, **node.kwargs)
@@ -226,6 +248,7 @@ def _accumulator(dtype: Any) -> Any:
 
 def _kernel_name(group: Group, taken: Collection[str]) -> str:
     labels = [label_of(each) for each in group.members if not _is_quiet(each)]
+    labels = [*(["dequantised"] if group.prologue else []), *labels]
     if len(labels) > _LABELS:
         labels = [*labels[: _LABELS - 1], labels[-1]]
     return free_name("_".join(dict.fromkeys(labels)), taken)
@@ -237,8 +260,8 @@ def _is_quiet(node: Node) -> bool:
 
 def _comments(group: Group, form: Form) -> Sequence[str]:
     """What the kernel computes, from which lines, and how it is cut into blocks."""
-    labels = [label_of(each) for each in group.members if not _is_quiet(each)]
-    lines = dict.fromkeys(filter(None, map(line_of, group.members)))
+    labels = [label_of(each) for each in group.nodes if not _is_quiet(each)]
+    lines = dict.fromkeys(filter(None, map(line_of, group.nodes)))
     rows, columns = form.tile
     if group.product is not None:
         shape = f"A block computes {rows} x {columns} of the product and what follows from it."
