@@ -212,12 +212,12 @@ def packed_codes(parts: Sequence[Node]) -> tuple[Node, int] | None:
     """(the packed tensor, bits of a code) where parts are its codes, the lowest bits first: for
     example `w & 15` and `w >> 4`. None for other parts.
     """
-    found = [_code(each) for each in parts]
-    base, bits = found[0][0], found[0][2].bit_length()
+    codes = [_code(each) for each in parts]
+    base, bits = codes[0][0], codes[0][2].bit_length()
     width = value_of(base).dtype.itemsize * 8
     if not bits or value_of(base).dtype.is_floating_point:
         return None
-    for count, (tensor, shift, mask) in enumerate(found):
+    for count, (tensor, shift, mask) in enumerate(codes):
         is_last = shift + bits == width and not value_of(base).dtype.is_signed
         fits = mask == (1 << bits) - 1 or (mask == 0 and is_last)
         if tensor is not base or shift != count * bits or not fits:

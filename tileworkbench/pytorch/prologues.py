@@ -52,24 +52,24 @@ def prologue_of(product: Node) -> tuple[Node, ...]:
     if len(shape_of(root)) != 2 or any(map(is_open, shape_of(root))):
         return ()
     members: set[Node] = set()
-    found: list[Node] = []
+    chain: list[Node] = []
     node = root
     while node.op == "call_function":  # backwards: users come first
         used = any(user is product or user in members for user in node.users)
         inside = all(user is product or user in members for user in node.users)
         if used and inside and is_element(node):
             members.add(node)
-            found.insert(0, node)
+            chain.insert(0, node)
         elif node is root:
             return ()
         node = node.prev
-    computes = any(name_of(each) in (*aten.MAPS, aten.CONVERSION) for each in found)
-    codes = [each for each in _leaves(found) if dtype_name(value_of(each).dtype) in _CODES]
+    computes = any(name_of(each) in (*aten.MAPS, aten.CONVERSION) for each in chain)
+    codes = [each for each in _leaves(chain) if dtype_name(value_of(each).dtype) in _CODES]
     elements = value_of(root).numel()
     if not computes or elements < _FEWEST:
         return ()
     # Codes, not only indices or zero points: an eighth of the elements at least.
-    return tuple(found) if any(value_of(each).numel() * 8 >= elements for each in codes) else ()
+    return tuple(chain) if any(value_of(each).numel() * 8 >= elements for each in codes) else ()
 
 
 def _leaves(members: Sequence[Node]) -> list[Node]:

@@ -202,8 +202,8 @@ _EXACT: dict[str, Bounds] = {**_FITS, "bfloat16": (-256, 256), "float16": (-2048
 
 def _is_exact(term: Term, dtype: Any) -> bool:
     """Whether each value that an integer may have is one of `dtype`."""
-    found, room = bounds_of(term), _EXACT[name_of(dtype)]
-    return found is not None and room[0] <= found[0] and found[1] <= room[1]
+    own, room = bounds_of(term), _EXACT[name_of(dtype)]
+    return own is not None and room[0] <= own[0] and own[1] <= room[1]
 
 
 def bounds_of(term: Term) -> Bounds | None:
