@@ -131,22 +131,14 @@ def compile_prim_func(
             f"tw.compile takes a T.prim_func, not '{type(func).__name__}'",
             hint="decorate a function with @T.prim_func, or use @tw.jit and its .compile()",
         )
-    program = with_outputs(func.program, out_idx)
-    return _build(program, target, func.source, options, make)
+    return _recipe(with_outputs(func.program, out_idx), target, func.source, options).compile(make)
 
 
-def _build(
-    program: Program,
-    target: str | None,
-    source: FunctionSource,
-    options: Options,
-    make: MakeKernel,
-    trace_us: float = 0.0,
-) -> Kernel:
+def _recipe(
+    program: Program, target: str | None, source: FunctionSource, options: Options
+) -> Recipe:
     where = Source(source.text, source.file, source.first_line)
-    return make(
-        compile_program(program, target or "auto", source=where, options=options, trace_us=trace_us)
-    )
+    return Recipe(program, target or "auto", where, options)
 
 
 def prim_func_of(kernel: Kernel) -> PrimFunc:
@@ -172,6 +164,23 @@ def compile_each(jobs: Iterable[Callable[[], Any]], ignore_error: bool) -> list[
 
 def _unchanged(program: Program) -> Program:
     return program
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What a kernel is compiled from, as plain data that another process can compile, too."""
+
+    program: Program
+    target: str
+    source: Source
+    options: Options
+
+    def compile(self, make: MakeKernel = Kernel, trace_us: float = 0.0) -> Kernel:
+        """The kernel."""
+        program, target, source = self.program, self.target, self.source
+        return make(
+            compile_program(program, target, source=source, options=self.options, trace_us=trace_us)
+        )
 
 
 _PLAIN = Options()
@@ -351,14 +360,31 @@ class Jit:
 
     def trace(self, *args: Any, **kwargs: Any) -> Program:
         """The program that a call or `compile` with these arguments compiles, before any pass."""
+        return self.recipe(*args, **kwargs)[0].program
+
+    def recipe(self, *args: Any, **kwargs: Any) -> tuple[Recipe, tuple[Any, ...] | None]:
+        """(what a call or `compile` with these arguments compiles, the arguments that the kernel is
+        run with: None where these are not a call's).
+        """
         eager = self._eager
         if eager is None:
-            return self._prepare(with_outputs(self._traced(args, kwargs).program, self._out_idx))
-        if self.is_call(*args, **kwargs):
-            specialisation, _ = eager.bind(args, kwargs)
-        else:
-            specialisation = eager.specialise(*args, **kwargs)
-        return self._prepare(eager.trace(specialisation))
+            return self._lazy_recipe(self._arguments(args, kwargs), args, kwargs), None
+        if not self.is_call(*args, **kwargs):
+            return self._eager_recipe(eager, eager.specialise(*args, **kwargs)), None
+        specialisation, run_time = eager.bind(args, kwargs)
+        return self._eager_recipe(eager, specialisation), run_time
+
+    def _eager_recipe(self, eager: EagerFunction, specialisation: Any) -> Recipe:
+        program = self._prepare(eager.trace(specialisation))
+        shown = dict(specialisation.arguments) | dict(specialisation.constants)
+        return _recipe(program, self.target, eager.source, self._options(shown))
+
+    def _lazy_recipe(
+        self, arguments: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Recipe:
+        func = self._traced(args, kwargs)
+        program = self._prepare(with_outputs(func.program, self._out_idx))
+        return _recipe(program, self.target, func.source, self._options(arguments))
 
     def constants(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """(the part of `values` that a compilation by name takes, the names it still lacks).
@@ -420,11 +446,8 @@ class Jit:
         known = self._kernels.get(specialisation)
         if known is None:
             start = time.perf_counter()
-            program = self._prepare(eager.trace(specialisation))
-            elapsed = (time.perf_counter() - start) * 1e6
-            shown = dict(specialisation.arguments) | dict(specialisation.constants)
-            options = self._options(shown)
-            known = _build(program, self.target, eager.source, options, self._make, elapsed)
+            recipe = self._eager_recipe(eager, specialisation)
+            known = recipe.compile(self._make, (time.perf_counter() - start) * 1e6)
             self._kernels[specialisation] = known
         return known
 
@@ -446,11 +469,8 @@ class Jit:
             raise TileTypeError(f"'{self.fn.__name__}': an argument has no hash: {error}") from None
         if known is None:
             start = time.perf_counter()
-            func = self._traced(args, kwargs)
-            elapsed = (time.perf_counter() - start) * 1e6
-            program = self._prepare(with_outputs(func.program, self._out_idx))
-            options = self._options(arguments)
-            known = _build(program, self.target, func.source, options, self._make, elapsed)
+            recipe = self._lazy_recipe(arguments, args, kwargs)
+            known = recipe.compile(self._make, (time.perf_counter() - start) * 1e6)
             self._kernels[key] = known
         return known
 

@@ -156,6 +156,8 @@ RULES: Mapping[str, Rule] = {
     "workbench.results": Rule((*_FOUNDATION, "compiler.analysis.atoms")),
     "tuning": Rule(("",), eager=("numpy",), lazy=("pandas", "torch")),
     "editing": Rule(("",), eager=("numpy",)),
+    # What it calls is named by whoever asks.
+    "isolation": Rule(("compiler.diagnostics",)),
     "pytorch": Rule(("",), eager=("numpy",), lazy=("torch",)),
     "puzzles": Rule(("",), eager=("numpy",), lazy=("platformdirs",)),
     "compat": Rule(("",), lazy=("numpy", "pytest", "torch")),

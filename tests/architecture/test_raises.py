@@ -9,6 +9,7 @@ from tests.architecture.raises import Pattern, Site, describe, sites, uncovered
 
 # Places that pass on the text of another error, with what it is about in front; by `path:function`.
 PASSED_ON = {
+    "isolation/process.py:*:_ask:*",
     "api.py:_arguments": "what Python says about arguments",
     "compiler/frontend/eager.py:_values": "what Python says about arguments",
     "compiler/frontend/eager.py:_given": "what Python says about arguments",

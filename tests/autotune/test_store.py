@@ -17,7 +17,7 @@ import torch
 
 import tileworkbench as tw
 import tileworkbench.language as T
-from tileworkbench.tuning import autotune as module
+from tileworkbench.tuning import courses, measuring
 from tileworkbench.tuning.store import Origin, Stored, TuningStore, default_store, key_of
 
 ORIGIN = Origin("k", "cpu", "m", "{}")
@@ -29,7 +29,8 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        monkeypatch.setattr(module, "do_bench", self)
+        for module in (measuring, courses):
+            monkeypatch.setattr(module, "do_bench", self)
 
     def __call__(self, run: Callable[[], Any], *rest: Any) -> float:
         run()
@@ -38,7 +39,7 @@ class Clock:
 
 
 def make(**options: Any) -> Any:
-    @tw.autotune(configs=CONFIGS, **options)
+    @tw.autotune(configs=CONFIGS, isolate=False, **options)
     @tw.jit(target="cpu")
     def doubled(N, block=8):
         @T.prim_func
@@ -72,7 +73,7 @@ def test_the_key_is_the_text_of_the_program(monkeypatch: pytest.MonkeyPatch) -> 
     factor = 2
 
     def tuned() -> Any:
-        @tw.autotune(configs=CONFIGS)
+        @tw.autotune(configs=CONFIGS, isolate=False)
         @tw.jit(target="cpu")
         def scaled(N, block=8):
             @T.prim_func
@@ -97,7 +98,7 @@ def test_sizes_of_tensors_belong_to_the_key(monkeypatch: pytest.MonkeyPatch) -> 
     clock = Clock(monkeypatch)
 
     def tuned() -> Any:
-        @tw.autotune(configs=[{"block": 8}, {"block": 16}])
+        @tw.autotune(configs=[{"block": 8}, {"block": 16}], isolate=False)
         @tw.jit(target="cpu")
         def eager(A, block: int = 8):
             n = T.dynamic("n")
@@ -134,19 +135,38 @@ def test_a_result_that_was_not_checked_is_no_answer(monkeypatch: pytest.MonkeyPa
 def test_failures_of_the_kernel_are_kept_and_others_are_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """That results are wrong is said by a reference, which is in no key: it may be wrong itself."""
     clock = Clock(monkeypatch)
-    wrong = lambda a, b: b.copy_(a * 3)  # noqa: E731
-    for _ in range(2):
-        with pytest.raises(tw.TileError, match="none of the 3 configurations"):
-            make(ref_prog=wrong)(64)
-    assert clock.count == 0
+
+    def refused(N, block=8):
+        @T.prim_func
+        def kernel(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+            with T.Kernel(T.ceildiv(N, block), threads=32) as b:
+                if block == 8:
+                    T.call_extern("int32", "no_such_function_anywhere", 1)
+                for i in T.Parallel(block):
+                    B[b * block + i] = A[b * block + i] * 2
+
+        return kernel
+
+    for factor in (3, 2):
+        reference = lambda a, b, factor=factor: b.copy_(a * factor)  # noqa: E731
+        decorate = tw.autotune(configs=CONFIGS, isolate=False, ref_prog=reference)
+        tuned = decorate(tw.jit(target="cpu")(refused))
+        if factor == 3:
+            with pytest.raises(tw.TileError, match="none of the 3 configurations"):
+                tuned(64)
+        else:
+            assert tuned(64).config == {"block": 32}
+    assert clock.count == 3  # two kernels and the reference
+    assert [trial.is_stored for trial in tuned.trials] == [True, False, False]
     store = default_store()
     assert store is not None
     with closing(sqlite3.connect(store.path)) as connection:
         rows = connection.execute("select kernel, target, config, error from trials").fetchall()
-    assert [(row[0], row[2]) for row in rows] == [("doubled", repr(each)) for each in CONFIGS]
+    assert [(row[0], row[2]) for row in rows] == [("refused", repr(each)) for each in CONFIGS]
     assert all(row[1].startswith("cpu") for row in rows)
-    assert all("Error" in row[3] for row in rows)
+    assert [row[3].partition(":")[0] for row in rows] == ["UnsupportedError", "", ""]
 
 
 def test_it_can_be_switched_off_and_have_a_file_of_its_own(
@@ -202,7 +222,7 @@ class TestTrouble:
             connection.execute("create table other (x)")
         assert self.told(path) == [
             f"tuning results in '{path}' are not used: it is of format 7, and this version reads "
-            "1; remove the file to begin anew"
+            "2; remove the file to begin anew"
         ]
 
     def test_a_folder_in_its_place(self, tmp_path: Path) -> None:

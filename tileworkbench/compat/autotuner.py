@@ -10,9 +10,10 @@ from tileworkbench.api import Jit
 from tileworkbench.compat.kernels import jit
 from tileworkbench.compiler.diagnostics import TileTypeError
 from tileworkbench.compiler.fast_dataclass import dataclass
-from tileworkbench.tuning.autotune import Autotuned, Config, Settings
+from tileworkbench.tuning.autotune import Autotuned
 from tileworkbench.tuning.autotune import autotune as autotune
 from tileworkbench.tuning.autotune import set_autotune_inputs as set_autotune_inputs
+from tileworkbench.tuning.trials import Config, Settings
 from tileworkbench.workbench.kernel import Kernel
 
 

@@ -1,35 +1,35 @@
-"""The process that edited code runs in first: ``python -m tileworkbench.editing.child FOLDER``.
-
-`given` in the folder holds a program, how to compile it, and arguments. `started` appears when the
-code is about to run, `reply` when it has: what it returned and its arguments, or an error.
-"""
+"""What runs in the process that edited code runs in first: see `isolation`."""
 
 from __future__ import annotations
 
-import pickle
-import sys
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import TileError
 from tileworkbench.compiler.driver import compile_program
 
+_compiled: list[Any] = []
 
-def run(folder: Path) -> dict[str, Any]:
-    """Compile and call; the reply."""
-    program, target, source, options, arguments = pickle.loads((folder / "given").read_bytes())
+
+def compile_code(given: tuple[Any, ...]) -> list[str]:
+    """Compile a program with edited code, for `run_code`; what an error says, if there is one."""
+    program, target, source, options = given
+    return _said(
+        lambda: _compiled.append(compile_program(program, target, source=source, options=options))
+    )
+
+
+def run_code(arguments: list[Any]) -> dict[str, Any]:
+    """Run what was compiled last: what it returned and its arguments, or an error."""
+    returned: list[Any] = []
+    error = _said(lambda: returned.append(_compiled[-1](*arguments)))
+    return {"error": error, "returned": returned, "arguments": arguments}
+
+
+def _said(run: Callable[[], object]) -> list[str]:
+    """The messages of the error that `run` raises; none where it does not."""
     try:
-        compiled = compile_program(program, target, source=source, options=options)
-        (folder / "started").touch()
-        returned = compiled(*arguments)
+        run()
     except TileError as error:
-        said = [error.message, *(note.message for note in error.notes)]
-        return {"error": said, "ran": (folder / "started").exists()}
-    return {"returned": returned, "arguments": arguments}
-
-
-if __name__ == "__main__":
-    place = Path(sys.argv[1])
-    reply = pickle.dumps(run(place))
-    (place / "written").write_bytes(reply)
-    (place / "written").rename(place / "reply")  # whole, or not there
+        return [error.message, *(note.message for note in error.notes)]
+    return []

@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 import copy
-import os
-import pickle
 import re
-import signal
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,13 +19,14 @@ from tileworkbench.compiler.diagnostics import (
 )
 from tileworkbench.compiler.driver import compile_program
 from tileworkbench.compiler.fast_dataclass import dataclass
+from tileworkbench.editing.child import compile_code, run_code
+from tileworkbench.isolation.process import ChildError, Process, ProcessEndedError
 from tileworkbench.workbench.checking import wide
 
 if TYPE_CHECKING:
     from tileworkbench.workbench.kernel import Kernel
 
-_START_SECONDS = 120.0  # in which the process imports and compiles
-_POLL_SECONDS = 0.02
+_COMPILE_SECONDS = 120.0
 # Where LLVM and NVRTC say that an error is.
 _PLACES = (
     re.compile(r"<string>:(\d+):(\d+): error: (.*)"),
@@ -71,19 +64,23 @@ def edit_source(
     record = compiled.record
     source = Source(record.source, record.source_file, record.first_line)
     options = replace(compiled.options, code=text)
-    given = (record.program, record.target, source, options, list(arguments))
-    reply = _run_apart(record.name, given, seconds)
-    if "error" in reply:
-        if reply["ran"]:
-            raise RunError(
-                f"the edited code of '{record.name}' failed: {reply['error'][0]}",
-                hint=f"the notebook and '{record.name}' are as they were",
-            )
-        raise _refusal(record.name, reply["error"], text, file, first_line)
+    given = (record.program, record.target, source, options)
+    process = Process()
+    try:
+        reply = _run_apart(process, record.name, given, list(arguments), seconds)
+    finally:
+        process.close()
+    if "refused" in reply:
+        raise _refusal(record.name, reply["refused"], text, file, first_line)
+    if reply["error"]:
+        raise RunError(
+            f"the edited code of '{record.name}' failed: {reply['error'][0]}",
+            hint=f"the notebook and '{record.name}' are as they were",
+        )
     made = compile_program(record.program, record.target, source=source, options=options)
     mine = copy.deepcopy(list(arguments))
     returned = kernel(*mine)
-    difference = _difference((reply["returned"], reply["arguments"]), (returned, mine))
+    difference = _difference((reply["returned"], reply["arguments"]), ([returned], mine))
     said = f"{record.name} with this code ran in a process of its own: {difference}"
     return Trial(type(kernel)(made), said)
 
@@ -98,60 +95,29 @@ def check_runs_code(kernel: Kernel) -> None:
         )
 
 
-def _run_apart(name: str, given: tuple[Any, ...], seconds: float) -> dict[str, Any]:
-    """The reply of a process that runs it. Raises `RunError` where there is none."""
-    root = str(Path(__file__).parents[2])
-    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-    with tempfile.TemporaryDirectory(prefix="tileworkbench-") as made:
-        folder = Path(made)
-        (folder / "given").write_bytes(pickle.dumps(given))
-        with (folder / "errors").open("wb") as errors:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tileworkbench.editing.child", made],
-                env={**os.environ, "PYTHONPATH": path},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-            )
-            try:
-                _wait(process, folder, name, seconds)
-            finally:
-                process.kill()
-                process.wait()
-        reply = folder / "reply"
-        if not reply.exists():
-            said = (folder / "errors").read_text(errors="replace").strip().splitlines()
-            raise RunError(
-                f"the edited code of '{name}' ended its process: "
-                f"{_cause(process.returncode, said)}",
-                hint=f"the notebook and '{name}' are as they were",
-            )
-        answer: dict[str, Any] = pickle.loads(reply.read_bytes())
+def _run_apart(
+    process: Process, name: str, given: tuple[Any, ...], arguments: list[Any], seconds: float
+) -> dict[str, Any]:
+    """What compiling says, then what running gives. Raises `RunError` where the process ends."""
+    try:
+        refused = process.call(compile_code, given, seconds=_COMPILE_SECONDS)
+        if refused:
+            return {"refused": refused}
+        answer: dict[str, Any] = process.call(run_code, arguments, seconds=seconds)
         return answer
-
-
-def _wait(process: subprocess.Popen[bytes], folder: Path, name: str, seconds: float) -> None:
-    """Wait until the process ends. Raises `RunError` where it runs for too long."""
-    started = folder / "started"
-    end = time.monotonic() + _START_SECONDS
-    running = False
-    while process.poll() is None:
-        if not running and started.exists():
-            running, end = True, time.monotonic() + seconds
-        if time.monotonic() > end:
+    except ProcessEndedError as error:
+        if error.timed_out:
             raise RunError(
                 f"the edited code of '{name}' did not end within {seconds:g} s",
                 hint=f"its process was stopped; the notebook and '{name}' are as they were",
-            )
-        time.sleep(_POLL_SECONDS)
-
-
-def _cause(code: int, said: Sequence[str]) -> str:
-    """Why a process ended: the signal, or the last thing that it said."""
-    if code < 0:
-        number = signal.Signals(-code)
-        return f"{number.name} ({signal.strsignal(number)})"
-    return said[-1] if said else f"exit status {code}"
+            ) from None
+        cause = error.cause
+    except ChildError as error:
+        cause = error.message
+    raise RunError(
+        f"the edited code of '{name}' ended its process: {cause}",
+        hint=f"the notebook and '{name}' are as they were",
+    )
 
 
 def _refusal(

@@ -7,21 +7,17 @@ processes.
 
 from __future__ import annotations
 
-import copy
 import functools
 import inspect
-import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import field, replace
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from tileworkbench.api import Jit
-from tileworkbench.bench.ceilings import machine_key
-from tileworkbench.bench.timing import do_bench, refuse_simulated
+from tileworkbench.bench.timing import refuse_simulated
 from tileworkbench.compiler.diagnostics import (
     ArgumentError,
     Interrupted,
@@ -30,18 +26,17 @@ from tileworkbench.compiler.diagnostics import (
 )
 from tileworkbench.compiler.driver import resolve_target
 from tileworkbench.compiler.fast_dataclass import dataclass
-from tileworkbench.compiler.frontend.values import hashable
-from tileworkbench.compiler.ir.printer import print_program
-from tileworkbench.compiler.target import parse_target
-from tileworkbench.tuning.closeness import assert_close, result_pairs
+from tileworkbench.tuning.courses import Course, Found, best_of, run_search
+from tileworkbench.tuning.crews import crews_of
+from tileworkbench.tuning.jobs import Jobs, Made, form, forms_of
+from tileworkbench.tuning.measuring import Setting, machine_of
 from tileworkbench.tuning.progress import Progress
-from tileworkbench.tuning.store import Origin, Stored, TuningStore, default_store, key_of
-from tileworkbench.tuning.supply import TensorSupplyType, input_parameters, supply_tensors
+from tileworkbench.tuning.store import TuningStore, default_store
+from tileworkbench.tuning.supply import TensorSupplyType
 from tileworkbench.tuning.sweep import Sweep, SweepPoint
-from tileworkbench.workbench.checking import listed
+from tileworkbench.tuning.trials import Config, Settings, Trial
 from tileworkbench.workbench.kernel import Kernel
 
-Config = Mapping[str, Any]
 Configs = Sequence[Config] | Callable[..., Sequence[Config]]
 
 _inputs: ContextVar[tuple[Any, ...] | None] = ContextVar("autotune_inputs", default=None)
@@ -58,81 +53,18 @@ def set_autotune_inputs(*tensors: Any) -> Iterator[None]:
         _inputs.reset(token)
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How configurations are measured and checked; see `autotune`."""
-
-    warmup: float = 25
-    rep: float = 100
-    timeout: float = 100
-    supply_type: TensorSupplyType = TensorSupplyType.Auto
-    ref_prog: Callable[..., Any] | None = None
-    supply_prog: Callable[..., Sequence[Any]] | None = None
-    rtol: float = 1e-2
-    atol: float = 1e-2
-    max_mismatched_ratio: float = 0.01
-    skip_check: bool = False
-    manual_check_prog: Callable[[list[Any], list[Any]], Any] | None = None
-    cache_input_tensors: bool = False
-    do_not_specialize: tuple[str, ...] = ()
-    top: int | None = None
-    store: TuningStore | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One configuration: milliseconds per call, or NaN and why there are none: an `error`, or none
-    where the time model ranks `top` others before it.
-
-    `predicted` are the milliseconds of the time model (NaN: it was not asked, or knows none).
-    `is_stored` says that an earlier search measured it.
-    """
-
-    config: Config
-    latency: float = math.nan
-    error: str = ""
-    predicted: float = math.nan
-    is_stored: bool = False
-    is_final: bool = field(default=False, repr=False, compare=False)  # the kernel's own failure
-    kernel: Kernel | None = field(default=None, repr=False, compare=False)
-
-
 @dataclass(slots=True)
 class _Search:
-    """One set of arguments: what is to be tried, and what has been."""
+    """One set of arguments: what is to be tried, and what has been, by the key of the machine."""
 
     configs: list[Config]
-    trials: list[Trial] = field(default_factory=list)
+    found: dict[str, Found] = field(default_factory=dict)
     failure: Exception | None = None
-    inputs: list[Any] | None = None
     ref_latency: float | None = None
-    predicted: dict[int, float] = field(default_factory=dict)  # by place, in milliseconds
-    is_ranked: bool = False
+    is_complete: bool = False
 
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """What a store has of a search, by place of the configuration."""
-
-    store: TuningStore
-    target: str
-    machine: str
-    keys: dict[int, str]
-    results: dict[str, Stored]
-
-    def at(self, place: int) -> Stored | None:
-        return self.results.get(self.keys.get(place, ""))
-
-    def put(
-        self, place: int, kernel: str, trial: Trial, reference: float | None, checked: bool
-    ) -> None:
-        """Store a trial. What fails for another reason than the kernel's own is tried again."""
-        if place not in self.keys or (trial.error and not trial.is_final):
-            return
-        latency = None if trial.error else trial.latency
-        result = Stored(latency, reference, trial.error, checked)
-        origin = Origin(kernel, self.target, self.machine, repr(dict(trial.config)))
-        self.store.put(self.keys[place], result, origin)
+    def trials(self) -> tuple[Trial, ...]:
+        return tuple(trial for found in self.found.values() for trial in found.listed())
 
 
 class Autotuned:
@@ -170,15 +102,17 @@ class Autotuned:
                 time_us=1e3 * trial.latency,
                 predicted_us=1e3 * trial.predicted,
                 error=trial.error,
+                machine=trial.machine,
                 kernel=trial.kernel,
+                recipe=trial.recipe,
             )
             for trial in self.trials
         )
-        target = next((each.kernel.target for each in self.trials if each.kernel), "")
+        target = self.kernel.target if self.kernel is not None else self.jit.target or "auto"
         interrupted = len(points) < self._planned
         values = {name: tuple(taken) for name, taken in axes.items()}
         name = self.jit.fn.__name__
-        left_out = sum(not (each.error or math.isfinite(each.latency)) for each in self.trials)
+        left_out = sum(not (each.error or each.is_measured) for each in self.trials)
         return Sweep(name, target, values, points, interrupted, self._planned, left_out)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -246,7 +180,7 @@ class Autotuned:
         return configs
 
     def _search(self, given: Mapping[str, Any], configs: list[Config]) -> _Search:
-        key = tuple((name, _form(value)) for name, value in given.items())
+        key = tuple((name, form(value)) for name, value in given.items())
         try:
             known = self._searches.get(key)
         except TypeError as error:
@@ -262,211 +196,71 @@ class Autotuned:
         return known
 
     def _measure_all(self, search: _Search, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        refuse_simulated(self.jit.fn.__name__, str(resolve_target(self.jit.target or "auto")))
-        self._planned = total = len(search.configs)
+        name, settings = self.jit.fn.__name__, self.settings
+        target = str(resolve_target(self.jit.target or "auto"))
+        refuse_simulated(name, target)
+        if search.is_complete:
+            self.trials = search.trials()
+            return
+
+        def make(config: Config) -> Made:
+            return self.jit.recipe(*args, **{**kwargs, **config})
+
+        jobs = Jobs(search.configs, make, _inputs.get(), settings)
+        setting = Setting.here(settings.timeout, settings.isolate)
+        crews = crews_of(settings.executor, target, setting)
+        forms = forms_of(args, kwargs)
+        courses = []
+        for crew in crews:
+            if not jobs.is_steady and settings.is_checked and crew.limit is not None:
+                crew.limit = 1  # the reference runs in between
+            known = search.found.setdefault(crew.machine, Found(crew.name))
+            courses.append(Course(crew, jobs, known, target, name, forms))
+        self._planned = len(search.configs) * len(crews)
         progress = Progress()
         try:
-            if self.settings.top is not None and not search.is_ranked:
-                self._rank(search, args, kwargs)
-            known = self._stored(search, args, kwargs)
-            for place in range(len(search.trials), total):
-                progress.show(len(search.trials), total)
-                search.trials.append(self._trial(search, place, known, args, kwargs))
+            run_search(courses, settings, progress.show)
+            search.is_complete = True
         except KeyboardInterrupt:
-            if not any(math.isfinite(trial.latency) for trial in search.trials):
+            if best_of([*search.found.values()]) is None:
                 raise
             raise self._interrupted(search) from None
         finally:
             progress.end()
-            self.trials = tuple(search.trials)
-            search.inputs = None
+            for course in courses:
+                course.crew.stop()
+                search.failure = search.failure or course.failure
+                search.ref_latency = search.ref_latency or course.ref_latency
+            self._finish(search)
 
-    def _rank(self, search: _Search, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Bring the configurations into the order of their predicted times; those without one
-        come last, in the order in which they were given.
-        """
-        times: list[float] = []
-        for config in search.configs:
-            try:
-                merged = {**kwargs, **config}
-                is_call = self.jit.is_call(*args, **merged)
-                compiled = self.jit.prepare(*args, **merged)[0] if is_call else None
-                causes = (compiled or self.jit.compile(*args, **merged)).causes
-            except Exception:  # it is told when its turn comes to be measured
-                causes = None
-            times.append(math.inf if causes is None else causes.total_us / 1e3)
-        order = sorted(range(len(times)), key=times.__getitem__)
-        search.configs = [search.configs[place] for place in order]
-        search.predicted = {
-            place: times[at] for place, at in enumerate(order) if math.isfinite(times[at])
-        }
-        search.is_ranked = True
-
-    def _stored(
-        self, search: _Search, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> _Known | None:
-        """What earlier searches have measured of what is still to be measured; None where results
-        are not stored.
-        """
-        store, settings = self.settings.store, self.settings
-        if store is None or settings.supply_prog is not None or settings.manual_check_prog:
-            return None  # what a function of the user's makes or wants is in no key
-        target = str(resolve_target(self.jit.target or "auto"))
-        inputs = _inputs.get()
-        forms = None if inputs is None else [_form(value) for value in inputs]
-        machine = machine_of(target)
-        keys: dict[int, str] = {}
-        for place, config in enumerate(search.configs[len(search.trials) :], len(search.trials)):
-            merged = {**kwargs, **config}
-            try:
-                text = print_program(self.jit.trace(*args, **merged))
-            except Exception:  # it is told when its turn comes to be compiled
-                continue
-            tensors = [_form(each) for each in (*args, *kwargs.values()) if _is_tensor(each)]
-            facts = (text, self.jit.options, settings.supply_type.name, forms, tensors)
-            keys[place] = key_of(target, machine, *facts)
-        return _Known(store, target, machine, keys, store.find([*keys.values()]))
-
-    def _trial(
-        self,
-        search: _Search,
-        place: int,
-        known: _Known | None,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Trial:
-        """One configuration: remembered, left out by its rank, or measured and stored."""
-        config, top = search.configs[place], self.settings.top
-        predicted = search.predicted.get(place, math.nan)
-        wants_check = self.settings.ref_prog is not None and not self.settings.skip_check
-        kept = None if known is None else known.at(place)
-        if kept is not None and (kept.is_checked or not wants_check):
-            search.ref_latency = search.ref_latency or kept.ref_latency
-            latency = math.nan if kept.latency is None else kept.latency
-            return Trial(config, latency, kept.error, predicted, is_stored=True)
-        if top is not None and search.predicted and place >= top:
-            return Trial(config, predicted=predicted)
-        trial = self._measure(search, config, args, kwargs)
-        if known is not None:
-            known.put(place, self.jit.fn.__name__, trial, search.ref_latency, wants_check)
-        return replace(trial, predicted=predicted)
+    def _finish(self, search: _Search) -> None:
+        """What is found on this machine comes first."""
+        here = machine_of(str(resolve_target(self.jit.target or "auto")))
+        search.found = dict(sorted(search.found.items(), key=lambda each: each[0] != here))
+        self.trials = search.trials()
 
     def _interrupted(self, search: _Search) -> Interrupted:
         """The error of a search that Ctrl-C ended, with what it has found so far."""
         name, best = self.jit.fn.__name__, self._best(search)
         return Interrupted(
-            f"interrupted after {len(search.trials)} of {len(search.configs)} configurations of "
+            f"interrupted after {len(search.trials())} of {self._planned} configurations of "
             f"'{name}'; the fastest so far is {dict(best.config)}, {best.latency:.4g} ms",
             hint=f"'{name}.results' has what was measured; the same call goes on from there",
         )
 
-    def _measure(
-        self, search: _Search, config: Config, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Trial:
-        """Compile, check and time one configuration; whatever it raises makes it a failed one."""
-        try:
-            latency, kernel = self._latency(search, config, args, kwargs)
-        except KeyboardInterrupt:
-            raise
-        except Exception as error:
-            search.failure = search.failure or error
-            is_final = isinstance(error, TileError)
-            message = error.message if isinstance(error, TileError) else str(error)
-            text = f"{type(error).__name__}: {message}"
-            return Trial(config, error=text, is_final=is_final)
-        return Trial(config, latency, kernel=kernel)
-
-    def _latency(
-        self, search: _Search, config: Config, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[float, Kernel]:
-        settings, deadline = self.settings, time.monotonic() + self.settings.timeout
-        merged = {**kwargs, **config}
-        run_time: tuple[Any, ...] | None = None
-        if self.jit.is_call(*args, **merged):
-            kernel, run_time = self.jit.prepare(*args, **merged)
-        else:
-            kernel = self.jit.compile(*args, **merged)
-        inputs = self._inputs(search, kernel, run_time)
-        self._within(deadline)
-        if settings.ref_prog is not None and not settings.skip_check:
-            self._check(kernel, inputs, settings.ref_prog)
-            self._within(deadline)
-        kernel(*inputs)
-        self._within(deadline)
-        latency = do_bench(lambda: kernel(*inputs), settings.warmup, settings.rep)
-        reference = settings.ref_prog
-        if reference is not None and search.ref_latency is None:
-            run = functools.partial(reference, *inputs)
-            search.ref_latency = do_bench(run, settings.warmup, settings.rep)
-        return float(latency), kernel
-
-    def _within(self, deadline: float) -> None:
-        if time.monotonic() > deadline:
-            raise TileError(f"took longer than {self.settings.timeout:g} s")
-
-    def _inputs(
-        self, search: _Search, kernel: Kernel, run_time: tuple[Any, ...] | None
-    ) -> list[Any]:
-        """The tensors of one trial: copies, because a kernel may write into them."""
-        if search.inputs is not None:
-            return search.inputs
-        settings, given = self.settings, _inputs.get()
-        if run_time is not None:
-            made = copy.deepcopy(list(run_time))
-        elif given is not None:
-            made = copy.deepcopy(list(given))
-        elif settings.supply_prog is not None:
-            made = listed(settings.supply_prog(list(input_parameters(kernel.program))))
-        else:
-            made = supply_tensors(kernel.program, settings.supply_type)
-        if settings.cache_input_tensors:
-            search.inputs = made
-        return made
-
-    def _check(self, kernel: Kernel, inputs: list[Any], reference: Callable[..., Any]) -> None:
-        settings = self.settings
-        pairs = result_pairs(kernel, inputs, reference)
-        if settings.manual_check_prog is not None:
-            settings.manual_check_prog([got for got, _ in pairs], [want for _, want in pairs])
-            return
-        for got, want in pairs:
-            assert_close(got, want, settings.rtol, settings.atol, settings.max_mismatched_ratio)
-
     def _best(self, search: _Search) -> Trial:
-        measured = [trial for trial in search.trials if math.isfinite(trial.latency)]
-        if not measured:
-            count = sum(bool(trial.error) for trial in search.trials)
+        best = best_of([*search.found.values()])
+        if best is None:
+            trials = search.trials()
+            count = sum(bool(trial.error) for trial in trials)
             raise TileError(
                 f"none of the {count} configurations of '{self.jit.fn.__name__}' could be measured",
-                hint=f"the first one, {dict(search.trials[0].config)}, failed: "
-                f"{search.trials[0].error}",
+                hint=f"the first one, {dict(trials[0].config)}, failed: {trials[0].error}",
             ) from search.failure
-        return min(measured, key=lambda trial: trial.latency)
+        return best
 
     def __repr__(self) -> str:
         return f"<tw.autotune of {self.jit!r}>"
-
-
-def _is_tensor(value: Any) -> bool:
-    return hasattr(value, "shape") and hasattr(value, "dtype")
-
-
-def machine_of(target: str) -> str:
-    """What times on a target hold for: the processor with its threads and caches, or the GPU."""
-    if parse_target(target).kind == "cpu":
-        return machine_key()
-    import torch
-
-    if torch.cuda.is_available():
-        return f"{torch.cuda.get_device_name()}, {torch.version.cuda or torch.version.hip}"
-    return "no GPU"
-
-
-def _form(value: Any) -> Any:
-    """What tuning depends on: of a tensor its dtype and shape, of anything else itself."""
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
-        return str(value.dtype), tuple(value.shape)
-    return type(value), hashable(value)
 
 
 def autotune(
@@ -484,9 +278,11 @@ def autotune(
     manual_check_prog: Callable[[list[Any], list[Any]], Any] | None = None,
     cache_input_tensors: bool = False,
     do_not_specialize: Sequence[str] | None = None,
-    early_stop: Any = None,
+    early_stop: bool | None = None,
     top: int | None = None,
     store: bool | str | Path = True,
+    isolate: bool = True,
+    executor: Any = None,
 ) -> Callable[[Any], Autotuned]:
     """Choose the fastest of `configs` when a `tw.jit` function is called; goes above `@tw.jit`.
 
@@ -494,8 +290,8 @@ def autotune(
         configs: keyword arguments to try, as dictionaries, or a function that makes them from the
             call's arguments.
         warmup, rep: milliseconds of calls before and while a configuration is timed.
-        timeout: seconds after which a configuration is given up, looked at between its
-            compilation, check, first call and timing.
+        timeout: seconds after which a configuration is given up: its process is stopped. Without
+            `isolate` it is looked at between compilation, check and timing.
         supply_type, supply_prog: what a lazy kernel is measured on: made-up tensors, or a function
             that makes them from the list of parameters; see also `set_autotune_inputs`. An eager
             function is measured on copies of its arguments.
@@ -505,7 +301,12 @@ def autotune(
         cache_input_tensors: use the same tensors for all configurations.
         do_not_specialize: names of arguments that what is found does not depend on: calls that
             differ in nothing else share one search, and configurations replace what a call gives.
-        early_stop: accepted for scripts that give it, without effect.
+        early_stop: measure no more when the model says that nothing can win. Configurations are
+            measured in the order of their predicted times, and the search ends where ``predicted /
+            (1 + 2 e)`` of the next one is above the best time measured. `e` is the model's median
+            error on what this search has measured, three configurations at least: a prediction
+            that is off by at most twice that rules the rest out. None: with `top` only, which has
+            the predictions.
         top: measure only this many configurations: all are compiled, and those come first whose
             time the model predicts to be the shortest (`Kernel.causes`; on a GPU the model is
             simulated only). None, or shapes that it knows nothing of: all are measured.
@@ -513,8 +314,19 @@ def autotune(
             one in the folder of the compilation cache, or a path. A result holds for the text of
             the program, target, machine, forms of the tensors and version of this package; results
             on what `supply_prog` makes are not kept.
+        isolate: compile and measure in processes of their own, which are kept for a minute for the
+            next search; the first one takes 1 to 3 s to start. A configuration that crashes, hangs
+            or takes all memory then ends its process and no more. Up to four of them compile at
+            once, never while one measures. False does all of it in this process.
+        executor: a `concurrent.futures.Executor` or a `dask.distributed.Client` whose workers
+            compile and measure instead of this machine. Each machine finds its own results: workers
+            of a dask cluster are told apart by processor (or GPU) and threads, those of an executor
+            are taken to be alike. Two workers of one machine never disturb each other's
+            measurements. A task whose worker is lost is given to another one, three times at most.
+            Workers need this package in the same version, else `UnsupportedError`.
 
-    A configuration that fails is left out; if all fail the call raises `TileError`. The kernel
+    A configuration that fails (does not compile, crashes, takes longer than `timeout`, gives wrong
+    numbers) is a row with the reason; if all fail the call raises `TileError`. The kernel
     gets `.config`, `.latency` and `.ref_latency` (milliseconds), and the function `.results`, a
     table. Ctrl-C ends the search with `Interrupted` and keeps what was measured; the same call goes
     on with the configurations that are left.
@@ -522,8 +334,9 @@ def autotune(
     settings = Settings(
         *(warmup, rep, timeout, supply_type, ref_prog, supply_prog, rtol, atol),
         *(max_mismatched_ratio, skip_check, manual_check_prog, cache_input_tensors),
-        *(tuple(do_not_specialize or ()), top),
+        *(tuple(do_not_specialize or ()), early_stop, top),
         default_store() if store is True else TuningStore(store) if store else None,
+        *(isolate, executor),
     )
     if top is not None and (isinstance(top, bool) or not isinstance(top, int) or top < 1):
         raise ArgumentError(f"top is how many configurations are measured, not {top!r}")

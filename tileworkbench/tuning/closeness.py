@@ -10,6 +10,7 @@ import numpy as np
 
 from tileworkbench.compiler.analysis.effects import written_below
 from tileworkbench.compiler.diagnostics import ArgumentError, CheckError
+from tileworkbench.compiler.ir.program import Program
 from tileworkbench.workbench.checking import absolute_error, allowed_error, listed, wide
 
 if TYPE_CHECKING:
@@ -46,6 +47,35 @@ def assert_close(
     )
 
 
+def results_of(kernel: Kernel, inputs: Sequence[Any]) -> list[Any]:
+    """What a call on copies of `inputs` returns; where that is nothing, the parameters that it has
+    written.
+    """
+    mine = copy.deepcopy(list(inputs))
+    return listed(kernel(*mine)) or [mine[at] for at in _written(kernel.program)]
+
+
+def expected_of(
+    program: Program, inputs: Sequence[Any], reference: Callable[..., Any]
+) -> list[Any]:
+    """What `results_of` a kernel should be: what `reference` returns for copies of `inputs`, or,
+    where neither returns anything, what it has written.
+    """
+    theirs = copy.deepcopy(list(inputs))
+    want = listed(reference(*theirs))
+    if want or any(param.output for param in program.params):
+        return want
+    return [theirs[at] for at in _written(program)]
+
+
+def paired(name: str, got: Sequence[Any], want: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Results with what they should be. Raises `ArgumentError` for different numbers of them."""
+    if len(got) != len(want):
+        outputs = "1 output" if len(got) == 1 else f"{len(got)} outputs"
+        raise ArgumentError(f"'{name}' has {outputs}, the reference {len(want)}")
+    return list(zip(got, want, strict=True))
+
+
 def result_pairs(
     kernel: Kernel, inputs: Sequence[Any], reference: Callable[..., Any]
 ) -> list[tuple[Any, Any]]:
@@ -55,15 +85,12 @@ def result_pairs(
     writes, which the reference returns too, or writes like the kernel. Raises `ArgumentError` for
     different numbers of outputs.
     """
-    mine, theirs = copy.deepcopy(list(inputs)), copy.deepcopy(list(inputs))
-    got, want = listed(kernel(*mine)), listed(reference(*theirs))
-    if not got:
-        written = written_below(kernel.program.body)
-        params = [param.value for param in kernel.program.params if not param.output]
-        places = [at for at, value in enumerate(params) if value in written]
-        got = [mine[at] for at in places]
-        want = want or [theirs[at] for at in places]
-    if len(got) != len(want):
-        outputs = "1 output" if len(got) == 1 else f"{len(got)} outputs"
-        raise ArgumentError(f"'{kernel.name}' has {outputs}, the reference {len(want)}")
-    return list(zip(got, want, strict=True))
+    got = results_of(kernel, inputs)
+    return paired(kernel.name, got, expected_of(kernel.program, inputs, reference))
+
+
+def _written(program: Program) -> list[int]:
+    """The places of the parameters that a kernel writes, among those that a caller passes."""
+    written = written_below(program.body)
+    params = [param.value for param in program.params if not param.output]
+    return [at for at, value in enumerate(params) if value in written]

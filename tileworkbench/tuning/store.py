@@ -19,13 +19,13 @@ from typing import Any
 from tileworkbench.compiler.device.host.cache import DisabledCache, default_cache
 from tileworkbench.compiler.fast_dataclass import dataclass
 
-FORMAT = 1
+FORMAT = 2
 _NAME = "tuning.sqlite"
 _WAIT_SECONDS = 10.0  # for another process that writes
 _MAKE = """
 create table if not exists trials (
     key text primary key, kernel text, target text, machine text, config text,
-    latency_ms real, ref_latency_ms real, error text, is_checked integer
+    latency_ms real, ref_latency_ms real, error text, is_checked integer, predicted_ms real
 )
 """
 _warned: set[tuple[Path, str]] = set()
@@ -33,14 +33,21 @@ _warned: set[tuple[Path, str]] = set()
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One measured configuration: milliseconds of a call and of the reference (None: unknown), why
-    it was given up (empty: it was not), and whether its results were compared with a reference.
+    """One configuration: milliseconds of a call and of the reference (None: unknown), why it was
+    given up (empty: it was not), whether its results were compared with a reference, and the
+    milliseconds that were predicted. With neither a time nor an error it was not measured.
     """
 
     latency: float | None
     ref_latency: float | None = None
     error: str = ""
     is_checked: bool = False
+    predicted: float | None = None
+
+    @property
+    def is_tried(self) -> bool:
+        """Whether it was measured, or failed."""
+        return self.latency is not None or bool(self.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,22 +78,23 @@ class TuningStore:
         if self.path.exists():
             with self._told(), closing(self._open()) as connection:
                 for key in keys:
-                    columns = "key, latency_ms, ref_latency_ms, error, is_checked"
+                    columns = "key, latency_ms, ref_latency_ms, error, is_checked, predicted_ms"
                     query = f"select {columns} from trials where key = ?"
                     rows += connection.execute(query, (key,)).fetchall()
         return {
-            key: Stored(latency, reference, error, bool(is_checked))
-            for key, latency, reference, error, is_checked in rows
+            key: Stored(latency, reference, error, bool(is_checked), predicted)
+            for key, latency, reference, error, is_checked, predicted in rows
         }
 
     def put(self, key: str, result: Stored, origin: Origin) -> None:
         """Write a result, over an older one."""
         facts = (origin.kernel, origin.target, origin.machine, origin.config)
-        values = (result.latency, result.ref_latency, result.error, int(result.is_checked))
+        times = (result.latency, result.ref_latency)
+        values = (*times, result.error, int(result.is_checked), result.predicted)
         with self._told():
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with closing(self._open(create=True)) as connection:
-                marks = ", ".join("?" * 9)
+                marks = ", ".join("?" * 10)
                 connection.execute(
                     f"insert or replace into trials values ({marks})", (key, *facts, *values)
                 )

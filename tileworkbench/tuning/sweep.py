@@ -9,14 +9,14 @@ from math import isfinite, nan, prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tileworkbench.api import Jit
+from tileworkbench.api import Jit, Recipe
 from tileworkbench.bench.points import Machine, Point
 from tileworkbench.bench.units import format_bytes, format_time
 from tileworkbench.compiler.diagnostics import ArgumentError, TileError
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.sim.report import AccessCount
+from tileworkbench.tuning.quality import quality_of
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.palette import sequence_colours
 from tileworkbench.viz.model.roofline_view import roofline_section
@@ -42,7 +42,9 @@ class SweepPoint:
         occupancy: warps held over warps that could be, NaN on a CPU.
         conflicts: wavefronts of shared memory beyond the fewest possible, 0 on a CPU.
         error: why there is no kernel or no time; empty where there is.
-        kernel: the compiled kernel, None where it was refused.
+        machine: where it was measured, as text; empty for this process.
+        kernel: the compiled kernel, None where it was refused, or compiled elsewhere.
+        recipe: what it is compiled from, where that is known.
     """
 
     config: Mapping[str, Any]
@@ -53,7 +55,9 @@ class SweepPoint:
     occupancy: float = nan
     conflicts: int = 0
     error: str = ""
+    machine: str = ""
     kernel: Kernel | None = field(default=None, repr=False, compare=False)
+    recipe: Recipe | None = field(default=None, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """One flat row: the constants, then what was found."""
@@ -97,12 +101,17 @@ class Sweep:
         return frame_of(self.to_dict())
 
     def roofline(self) -> tuple[Machine | None, tuple[Point, ...]]:
-        """The roofs and a point per combination that compiled, measured where it was."""
+        """The roofs and a point per combination that compiled, measured where it was. Those that
+        other processes have measured are compiled for it.
+        """
         machine, points = None, []
         for point in self.points:
-            if point.kernel is None:
+            kernel = point.kernel
+            if kernel is None and point.recipe is not None and isfinite(point.time_us):
+                kernel = point.recipe.compile()
+            if kernel is None:
                 continue
-            machine, measured = roofline_of(point.kernel, True)
+            machine, measured = roofline_of(kernel, True)
             name = " ".join(f"{name}={value}" for name, value in point.config.items())
             for each in measured:
                 timed = replace(each, time_us=point.time_us, predicted=False)
@@ -137,8 +146,9 @@ class Sweep:
 
     def _roofline(self) -> str:
         """The points under their roofs, where they have any and are few enough to be told apart."""
-        if not self.points or len(self.points) > _MOST_DRAWN:
-            return ""
+        kernels = [point.kernel for point in self.points if not point.error]
+        if None in kernels or not 0 < len(kernels) <= _MOST_DRAWN:
+            return ""  # `roofline` would compile them
         machine, points = self.roofline()
         if machine is None or not points:
             return ""
@@ -161,6 +171,8 @@ class Sweep:
         if any(isfinite(point.occupancy) for point in self.points):
             columns.append(("occupancy", lambda point: _percent(point.occupancy)))
             columns.append(("conflicts", lambda point: "" if point.error else str(point.conflicts)))
+        if len({point.machine for point in self.points}) > 1:
+            columns.append(("machine", lambda point: point.machine))
         if any(point.error for point in self.points):
             columns.append(("", lambda point: clip(point.error.partition("\n")[0], 90)))
         heads = [head for head, _ in columns]
@@ -190,16 +202,8 @@ class Sweep:
         Spearman's rank correlation (NaN where all are equal). None for fewer than three points
         that have both.
         """
-        both = [(p.predicted_us, p.time_us) for p in self.points]
-        both = [(a, b) for a, b in both if isfinite(a) and isfinite(b)]
-        if len(both) < 3:
-            return None
-        predicted, measured = np.array(both).T
-        error = float(np.median(abs(predicted - measured) / measured))
-        first, second = _ranks(predicted), _ranks(measured)
-        if first.std() == 0 or second.std() == 0:
-            return error, nan
-        return error, float(np.corrcoef(first, second)[0, 1])
+        quality = quality_of((point.predicted_us, point.time_us) for point in self.points)
+        return None if quality is None else (quality.error, quality.rank)
 
     def _heat_map(self) -> str:
         """Two constants as rows and columns, the better the lighter; empty for other numbers."""
@@ -226,14 +230,6 @@ class Sweep:
         return html.table(shown, heads)
 
 
-def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The place of each value in ascending order; equal ones share the mean of theirs."""
-    below = (values[None, :] < values[:, None]).sum(1)
-    equal = (values[None, :] == values[:, None]).sum(1)
-    ranks: NDArray[np.float64] = below + (equal - 1) / 2
-    return ranks
-
-
 def _heat(time_us: float, low: float, high: float) -> str:
     """A cell of the heat map: dark text on a colour of the palette, lightest for the fastest."""
     if not isfinite(time_us):
@@ -249,7 +245,7 @@ def _time(time_us: float) -> str:
 
 
 def _shared(point: SweepPoint) -> str:
-    return "" if point.kernel is None else format_bytes(point.shared_bytes)
+    return "" if point.error else format_bytes(point.shared_bytes)
 
 
 def _percent(part: float) -> str:

@@ -1,0 +1,261 @@
+"""One search on the machines that measure for it: what is known, what comes next, when it ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+from tileworkbench.bench.timing import do_bench
+from tileworkbench.tuning.crews import Crew, Task, run_courses
+from tileworkbench.tuning.jobs import Jobs
+from tileworkbench.tuning.measuring import (
+    Job,
+    Outcome,
+    measure_configuration,
+    predict_configuration,
+    said,
+)
+from tileworkbench.tuning.quality import Quality, quality_of
+from tileworkbench.tuning.store import Origin, Stored
+from tileworkbench.tuning.trials import Config, Settings, Trial
+from tileworkbench.tuning.turns import measuring
+
+
+class Found:
+    """What a search has found on one kind of machine, by place of the configuration."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.trials: dict[int, Trial] = {}
+        self.predicted: dict[int, float] = {}  # milliseconds
+        self.order: list[int] = []
+
+    def listed(self) -> list[Trial]:
+        """The trials in the order of their predictions, where there are some."""
+        return [self.trials[place] for place in self.order if place in self.trials]
+
+    @property
+    def best(self) -> Trial | None:
+        """The fastest."""
+        measured = [trial for trial in self.listed() if trial.is_measured]
+        return min(measured, key=lambda trial: trial.latency, default=None)
+
+    def can_win(self, place: int) -> bool:
+        """Whether a configuration may still be the fastest, by the model and by its error so far:
+        see `autotune`.
+        """
+        best, predicted = self.best, self.predicted.get(place)
+        quality = self._quality()
+        if best is None or predicted is None or quality is None:
+            return True
+        return predicted / (1 + 2 * quality.error) <= best.latency
+
+    def _quality(self) -> Quality | None:
+        pairs = [(trial.predicted, trial.latency) for trial in self.trials.values()]
+        return quality_of(pairs)
+
+
+class Course:
+    """The part of a search that one kind of machine does."""
+
+    def __init__(
+        self, crew: Crew, jobs: Jobs, found: Found, target: str, kernel: str, forms: Sequence[Any]
+    ) -> None:
+        self.crew, self.jobs, self.found = crew, jobs, found
+        self.ref_latency: float | None = None
+        self.failure: Exception | None = None
+        self._target, self._kernel = target, kernel
+        self._keys: dict[int, str] = {}
+        self._given: dict[int, Job] = {}
+        self.left: list[int] = []  # places, the next one first
+        self._predicts = False
+        for place in range(len(jobs.configs)):
+            if jobs.is_stored and jobs.recipe(place) is not None:
+                self._keys[place] = jobs.key(place, target, crew.machine, forms)
+        if not found.order:
+            found.order = list(range(len(jobs.configs)))
+        self._recall()
+
+    def ask_model(self) -> bool:
+        """Prepare to predict what has no prediction yet; whether there is anything to do."""
+        known = self.found
+        places = [p for p in known.order if p not in known.predicted and self._recipe(p)]
+        tried = all(place in known.trials for place in known.order)
+        self.left, self._predicts = [] if tried else places, True
+        return bool(self.left)
+
+    def rank(self) -> None:
+        """Bring the configurations into the order of their predicted times; those without one come
+        last, in the order in which they were given.
+        """
+        times = self.found.predicted
+        self.found.order.sort(key=lambda place: (times.get(place, math.inf), place))
+
+    def begin(self) -> None:
+        """Prepare to measure."""
+        known = self.found
+        self.left, self._predicts = [p for p in known.order if p not in known.trials], False
+
+    def next_task(self) -> tuple[int, Task] | None:
+        """The next configuration to predict or to measure."""
+        while self.left:
+            place = self.left.pop(0)
+            recipe = self._recipe(place)
+            if self._predicts:
+                if recipe is not None:
+                    return place, (predict_configuration, (recipe, self.crew.setting))
+                continue
+            if recipe is None:
+                self._fail(place, self.jobs.failures[place])
+            elif self.wants(place):
+                try:
+                    job = self._given[place] = self.jobs.job(place, self.crew.setting)
+                except Exception as error:
+                    self._fail(place, error)
+                    continue
+                return place, (measure_configuration, (job,))
+        return None
+
+    def wants(self, place: int) -> bool:
+        """Whether a configuration is still to be measured: it may win, and is among the first."""
+        if self._predicts:
+            return True
+        settings, known = self.jobs.settings, self.found
+        if not settings.is_predicted:
+            return True
+        top = settings.top if known.predicted else None
+        if top is not None and known.order.index(place) >= top:
+            return False
+        return settings.early_stop is False or known.can_win(place)
+
+    def take(self, place: int, outcome: Outcome) -> None:
+        """Note what came of a task."""
+        if self._predicts:
+            if math.isfinite(outcome.predicted):
+                self.found.predicted[place] = outcome.predicted
+            return
+        job = self._given.pop(place)
+        if not outcome.error:
+            try:
+                self.jobs.judge(place, job, outcome.results)
+            except Exception as error:
+                self._fail(place, error)
+                return
+        config, recipe = self.jobs.configs[place], self._recipe(place)
+        trial = Trial(config, outcome.latency, outcome.error, recipe=recipe)
+        self._note(place, replace(trial, is_final=outcome.is_final))
+        if trial.is_measured:
+            self._time_reference(place, job)
+
+    def end(self) -> None:
+        """Note what is left out, since the model says that it cannot win."""
+        for place in self.found.order:
+            if place not in self.found.trials:
+                self._note(place, Trial(self.jobs.configs[place], recipe=self._recipe(place)))
+
+    def _recall(self) -> None:
+        """Take what earlier searches have measured and predicted."""
+        store, settings = self.jobs.settings.store, self.jobs.settings
+        kept = {} if store is None else store.find([*self._keys.values()])
+        for place, key in self._keys.items():
+            known = kept.get(key)
+            if known is None or place in self.found.trials:
+                continue
+            if known.predicted is not None:
+                self.found.predicted[place] = known.predicted
+            if known.is_tried and (known.is_checked or not settings.is_checked):
+                self.ref_latency = self.ref_latency or known.ref_latency
+                latency = math.nan if known.latency is None else known.latency
+                trial = Trial(self.jobs.configs[place], latency, known.error, is_stored=True)
+                self.found.trials[place] = self._complete(place, trial)
+
+    def _recipe(self, place: int) -> Any:
+        return self.jobs.recipe(place)
+
+    def _complete(self, place: int, trial: Trial) -> Trial:
+        predicted = self.found.predicted.get(place, math.nan)
+        return replace(trial, predicted=predicted, machine=self.found.name)
+
+    def _fail(self, place: int, error: Exception) -> None:
+        self.failure = self.failure or error
+        config, recipe = self.jobs.configs[place], self._recipe(place)
+        self._note(place, Trial(config, error=said(error), recipe=recipe))
+
+    def _note(self, place: int, trial: Trial) -> None:
+        """Keep a trial, in the file too: but for failures that may have another reason than the
+        kernel.
+        """
+        self.found.trials[place] = trial = self._complete(place, trial)
+        self._put(place, trial)
+
+    def _put(self, place: int, trial: Trial) -> None:
+        store, settings = self.jobs.settings.store, self.jobs.settings
+        if store is None or place not in self._keys or (trial.error and not trial.is_final):
+            return
+        predicted = trial.predicted if math.isfinite(trial.predicted) else None
+        if not trial.is_measured and not trial.error and predicted is None:
+            return
+        latency = trial.latency if trial.is_measured else None
+        result = Stored(latency, self.ref_latency, trial.error, settings.is_checked, predicted)
+        origin = Origin(self._kernel, self._target, self.crew.machine, repr(dict(trial.config)))
+        store.put(self._keys[place], result, origin)
+
+    def _time_reference(self, place: int, job: Job) -> None:
+        """Time the reference, once, when something is known to work."""
+        settings = self.jobs.settings
+        reference = settings.ref_prog
+        if reference is None or self.ref_latency is not None:
+            return
+        tensors = self.jobs.tensors(place, job)
+        reference(*tensors)  # it may compile, or be tuned itself
+        with measuring():
+            self.ref_latency = float(
+                do_bench(lambda: reference(*tensors), settings.warmup, settings.rep)
+            )
+        self._put(place, self.found.trials[place])
+
+
+def run_search(
+    courses: Sequence[Course], settings: Settings, progress: Callable[[int, int], None]
+) -> None:
+    """Predict where that is asked for, then measure, on all machines at once. What has been found
+    when an error or an interrupt ends it stays in the courses.
+    """
+    asked = [each for each in courses if settings.is_predicted and each.ask_model()]
+    _run(asked, progress)
+    for course in courses:
+        if settings.is_predicted:
+            course.rank()
+        course.begin()
+    _run(courses, progress)
+    for course in courses:
+        course.end()
+
+
+def _run(courses: Sequence[Course], progress: Callable[[int, int], None]) -> None:
+    total = sum(len(course.left) for course in courses)
+    done = 0
+    if total:
+        progress(done, total)
+    with closing(run_courses(courses)) as outcomes:
+        for at, place, outcome in outcomes:
+            courses[at].take(place, outcome)
+            done += 1
+            progress(done, total)
+
+
+def best_of(founds: Sequence[Found]) -> Trial | None:
+    """The fastest on the first machine that has measured anything."""
+    return next((found.best for found in founds if found.best is not None), None)
+
+
+def first_error(configs: Sequence[Config], founds: Sequence[Found]) -> tuple[Config, str]:
+    """The first configuration that failed, and why."""
+    for found in founds:
+        for trial in found.listed():
+            if trial.error:
+                return trial.config, trial.error
+    return configs[0], "it was not tried"
