@@ -9,7 +9,6 @@ from tests.architecture.raises import Pattern, Site, describe, sites, uncovered
 
 # Places that pass on the text of another error, with what it is about in front; by `path:function`.
 PASSED_ON = {
-    "isolation/process.py:*:_ask:*",
     "api.py:_arguments": "what Python says about arguments",
     "compiler/frontend/eager.py:_values": "what Python says about arguments",
     "compiler/frontend/eager.py:_given": "what Python says about arguments",
@@ -19,6 +18,7 @@ PASSED_ON = {
     "compiler/runtime/arguments.py:_view": "what runtime/arrays.py says about a tensor",
     "workbench/simulation.py:_check_contents": "what runtime/arrays.py says about a tensor",
     "compiler/sim/statements.py:check": "the message of T.device_assert",
+    "isolation/process.py:_ask": "how another process ended, or what it raised",
     "shipping/shipped/host.py:launch": "what the library says, from texts of shipping/host.py",
     "tuning/autotune.py:_given": "what Python says about arguments",
     "viz/display.py:show": "what a widget says about a pass or a buffer",

@@ -26,7 +26,7 @@ from tileworkbench.compiler.diagnostics import (
 )
 from tileworkbench.compiler.driver import resolve_target
 from tileworkbench.compiler.fast_dataclass import dataclass
-from tileworkbench.tuning.courses import Course, Found, best_of, run_search
+from tileworkbench.tuning.courses import Course, Known, best_of, run_search
 from tileworkbench.tuning.crews import crews_of
 from tileworkbench.tuning.jobs import Jobs, Made, form, forms_of
 from tileworkbench.tuning.measuring import Setting, machine_of
@@ -58,13 +58,13 @@ class _Search:
     """One set of arguments: what is to be tried, and what has been, by the key of the machine."""
 
     configs: list[Config]
-    found: dict[str, Found] = field(default_factory=dict)
+    known: dict[str, Known] = field(default_factory=dict)
     failure: Exception | None = None
     ref_latency: float | None = None
     is_complete: bool = False
 
     def trials(self) -> tuple[Trial, ...]:
-        return tuple(trial for found in self.found.values() for trial in found.listed())
+        return tuple(trial for known in self.known.values() for trial in known.listed())
 
 
 class Autotuned:
@@ -214,7 +214,7 @@ class Autotuned:
         for crew in crews:
             if not jobs.is_steady and settings.is_checked and crew.limit is not None:
                 crew.limit = 1  # the reference runs in between
-            known = search.found.setdefault(crew.machine, Found(crew.name))
+            known = search.known.setdefault(crew.machine, Known(crew.name))
             courses.append(Course(crew, jobs, known, target, name, forms))
         self._planned = len(search.configs) * len(crews)
         progress = Progress()
@@ -222,7 +222,7 @@ class Autotuned:
             run_search(courses, settings, progress.show)
             search.is_complete = True
         except KeyboardInterrupt:
-            if best_of([*search.found.values()]) is None:
+            if best_of([*search.known.values()]) is None:
                 raise
             raise self._interrupted(search) from None
         finally:
@@ -236,7 +236,7 @@ class Autotuned:
     def _finish(self, search: _Search) -> None:
         """What is found on this machine comes first."""
         here = machine_of(str(resolve_target(self.jit.target or "auto")))
-        search.found = dict(sorted(search.found.items(), key=lambda each: each[0] != here))
+        search.known = dict(sorted(search.known.items(), key=lambda each: each[0] != here))
         self.trials = search.trials()
 
     def _interrupted(self, search: _Search) -> Interrupted:
@@ -249,7 +249,7 @@ class Autotuned:
         )
 
     def _best(self, search: _Search) -> Trial:
-        best = best_of([*search.found.values()])
+        best = best_of([*search.known.values()])
         if best is None:
             trials = search.trials()
             count = sum(bool(trial.error) for trial in trials)

@@ -24,7 +24,7 @@ from tileworkbench.tuning.trials import Config, Settings, Trial
 from tileworkbench.tuning.turns import measuring
 
 
-class Found:
+class Known:
     """What a search has found on one kind of machine, by place of the configuration."""
 
     def __init__(self, name: str) -> None:
@@ -62,9 +62,9 @@ class Course:
     """The part of a search that one kind of machine does."""
 
     def __init__(
-        self, crew: Crew, jobs: Jobs, found: Found, target: str, kernel: str, forms: Sequence[Any]
+        self, crew: Crew, jobs: Jobs, known: Known, target: str, kernel: str, forms: Sequence[Any]
     ) -> None:
-        self.crew, self.jobs, self.found = crew, jobs, found
+        self.crew, self.jobs, self.known = crew, jobs, known
         self.ref_latency: float | None = None
         self.failure: Exception | None = None
         self._target, self._kernel = target, kernel
@@ -75,13 +75,13 @@ class Course:
         for place in range(len(jobs.configs)):
             if jobs.is_stored and jobs.recipe(place) is not None:
                 self._keys[place] = jobs.key(place, target, crew.machine, forms)
-        if not found.order:
-            found.order = list(range(len(jobs.configs)))
+        if not known.order:
+            known.order = list(range(len(jobs.configs)))
         self._recall()
 
     def ask_model(self) -> bool:
         """Prepare to predict what has no prediction yet; whether there is anything to do."""
-        known = self.found
+        known = self.known
         places = [p for p in known.order if p not in known.predicted and self._recipe(p)]
         tried = all(place in known.trials for place in known.order)
         self.left, self._predicts = [] if tried else places, True
@@ -91,12 +91,12 @@ class Course:
         """Bring the configurations into the order of their predicted times; those without one come
         last, in the order in which they were given.
         """
-        times = self.found.predicted
-        self.found.order.sort(key=lambda place: (times.get(place, math.inf), place))
+        times = self.known.predicted
+        self.known.order.sort(key=lambda place: (times.get(place, math.inf), place))
 
     def begin(self) -> None:
         """Prepare to measure."""
-        known = self.found
+        known = self.known
         self.left, self._predicts = [p for p in known.order if p not in known.trials], False
 
     def next_task(self) -> tuple[int, Task] | None:
@@ -123,7 +123,7 @@ class Course:
         """Whether a configuration is still to be measured: it may win, and is among the first."""
         if self._predicts:
             return True
-        settings, known = self.jobs.settings, self.found
+        settings, known = self.jobs.settings, self.known
         if not settings.is_predicted:
             return True
         top = settings.top if known.predicted else None
@@ -135,7 +135,7 @@ class Course:
         """Note what came of a task."""
         if self._predicts:
             if math.isfinite(outcome.predicted):
-                self.found.predicted[place] = outcome.predicted
+                self.known.predicted[place] = outcome.predicted
             return
         job = self._given.pop(place)
         if not outcome.error:
@@ -152,8 +152,8 @@ class Course:
 
     def end(self) -> None:
         """Note what is left out, since the model says that it cannot win."""
-        for place in self.found.order:
-            if place not in self.found.trials:
+        for place in self.known.order:
+            if place not in self.known.trials:
                 self._note(place, Trial(self.jobs.configs[place], recipe=self._recipe(place)))
 
     def _recall(self) -> None:
@@ -161,23 +161,23 @@ class Course:
         store, settings = self.jobs.settings.store, self.jobs.settings
         kept = {} if store is None else store.find([*self._keys.values()])
         for place, key in self._keys.items():
-            known = kept.get(key)
-            if known is None or place in self.found.trials:
+            stored = kept.get(key)
+            if stored is None or place in self.known.trials:
                 continue
-            if known.predicted is not None:
-                self.found.predicted[place] = known.predicted
-            if known.is_tried and (known.is_checked or not settings.is_checked):
-                self.ref_latency = self.ref_latency or known.ref_latency
-                latency = math.nan if known.latency is None else known.latency
-                trial = Trial(self.jobs.configs[place], latency, known.error, is_stored=True)
-                self.found.trials[place] = self._complete(place, trial)
+            if stored.predicted is not None:
+                self.known.predicted[place] = stored.predicted
+            if stored.is_tried and (stored.is_checked or not settings.is_checked):
+                self.ref_latency = self.ref_latency or stored.ref_latency
+                latency = math.nan if stored.latency is None else stored.latency
+                trial = Trial(self.jobs.configs[place], latency, stored.error, is_stored=True)
+                self.known.trials[place] = self._complete(place, trial)
 
     def _recipe(self, place: int) -> Any:
         return self.jobs.recipe(place)
 
     def _complete(self, place: int, trial: Trial) -> Trial:
-        predicted = self.found.predicted.get(place, math.nan)
-        return replace(trial, predicted=predicted, machine=self.found.name)
+        predicted = self.known.predicted.get(place, math.nan)
+        return replace(trial, predicted=predicted, machine=self.known.name)
 
     def _fail(self, place: int, error: Exception) -> None:
         self.failure = self.failure or error
@@ -188,7 +188,7 @@ class Course:
         """Keep a trial, in the file too: but for failures that may have another reason than the
         kernel.
         """
-        self.found.trials[place] = trial = self._complete(place, trial)
+        self.known.trials[place] = trial = self._complete(place, trial)
         self._put(place, trial)
 
     def _put(self, place: int, trial: Trial) -> None:
@@ -215,13 +215,13 @@ class Course:
             self.ref_latency = float(
                 do_bench(lambda: reference(*tensors), settings.warmup, settings.rep)
             )
-        self._put(place, self.found.trials[place])
+        self._put(place, self.known.trials[place])
 
 
 def run_search(
     courses: Sequence[Course], settings: Settings, progress: Callable[[int, int], None]
 ) -> None:
-    """Predict where that is asked for, then measure, on all machines at once. What has been found
+    """Predict where that is asked for, then measure, on all machines at once. What is known
     when an error or an interrupt ends it stays in the courses.
     """
     asked = [each for each in courses if settings.is_predicted and each.ask_model()]
@@ -247,15 +247,15 @@ def _run(courses: Sequence[Course], progress: Callable[[int, int], None]) -> Non
             progress(done, total)
 
 
-def best_of(founds: Sequence[Found]) -> Trial | None:
+def best_of(knowns: Sequence[Known]) -> Trial | None:
     """The fastest on the first machine that has measured anything."""
-    return next((found.best for found in founds if found.best is not None), None)
+    return next((known.best for known in knowns if known.best is not None), None)
 
 
-def first_error(configs: Sequence[Config], founds: Sequence[Found]) -> tuple[Config, str]:
+def first_error(configs: Sequence[Config], knowns: Sequence[Known]) -> tuple[Config, str]:
     """The first configuration that failed, and why."""
-    for found in founds:
-        for trial in found.listed():
+    for known in knowns:
+        for trial in known.listed():
             if trial.error:
                 return trial.config, trial.error
     return configs[0], "it was not tried"
