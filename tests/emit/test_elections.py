@@ -1,4 +1,4 @@
-"""Where a warp may elect the lane that starts the copy engine, and where a thread has to be named."""
+"""Where a warp may elect the lane that starts the copy engine, and where a thread is named."""
 # Annotations are evaluated where kernels are defined: no `from __future__ import annotations`.
 
 from typing import Any

@@ -302,7 +302,8 @@ def tma_copy(
     options are hints.
 
     Raises `TileValueError` for a barrier that is missing or superfluous, `UnsupportedError` for a
-    place that blocks of the mask take from memory, and as `T.copy`.
+    place that blocks of the mask take from memory, and as `T.copy`; when it is compiled for a
+    machine with the engine, also for rows that the engine cannot take, of the tensor or the tile.
 
     >>> full = T.alloc_barrier(128)
     >>> T.tma_copy(A, a, barrier=full)

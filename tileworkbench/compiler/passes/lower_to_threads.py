@@ -52,7 +52,7 @@ from tileworkbench.compiler.ir.stmt import (
 )
 from tileworkbench.compiler.ir.tile import OPERATORS, Pipelined
 from tileworkbench.compiler.layout.fragment import Fragment
-from tileworkbench.compiler.lower.threads import engine_copies, scalars, signals
+from tileworkbench.compiler.lower.threads import element_loads, engine_copies, scalars, signals
 from tileworkbench.compiler.lower.threads.context import ThreadContext
 from tileworkbench.compiler.lower.threads.groups import vectorize
 from tileworkbench.compiler.lower.threads.prints import written_once
@@ -76,6 +76,7 @@ class LowerToThreads:
             context = replace(ThreadContext.of(program, stmt, self.target), names=names)
             notes.extend(engine_copies.notes(stmt, context))
             body = _lower(written_once(stmt).body, context)
+            notes.extend(element_loads.notes(stmt.body, body, context))
             made = replace(stmt, body=seq([*context.prologue.stmts, body]))
             _check_local_memory(made, context)
             return made

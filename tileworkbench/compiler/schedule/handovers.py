@@ -8,7 +8,7 @@ statements are handed over together, at two rings of memory barriers (`schedule/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 from tileworkbench.compiler.analysis.dataflow import effects_of
@@ -18,6 +18,7 @@ from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.simt import (
+    CommitGroup,
     Engine,
     Fence,
     Start,
@@ -157,7 +158,26 @@ def _split(loop: Pipelined) -> tuple[list[TensorLoad], list[Stmt]]:
         if not isinstance(stmt, If) or items(stmt.then) != tuple(boxes):
             raise Unsuitable("threads do some of its copies")
         loads += boxes
-    return loads, [stmt for stmt in items(loop.body) if not any(stmt is each for each in ahead)]
+    kept = [stmt for stmt in items(loop.body) if not any(stmt is each for each in ahead)]
+    copying = {id(item.stmt) for item in schedule.items if item.asynchronous}
+    return loads, list(_with_waits(kept, copying))
+
+
+def _with_waits(stmts: Sequence[Stmt], copying: Set[int]) -> Iterator[Stmt]:
+    """`stmts` with waits for the copies that the users start themselves, in front of the first
+    statement that reads them.
+    """
+    under_way: set[Buffer] = set()
+    for stmt in stmts:
+        if under_way & effects_of(stmt).reads:
+            yield WaitGroup(0, site=stmt.site)
+            under_way.clear()
+        yield stmt
+        if id(stmt) in copying:
+            yield CommitGroup(site=stmt.site)
+            under_way |= effects_of(stmt).writes
+    if under_way:
+        yield WaitGroup(0, site=stmts[-1].site)
 
 
 def _use(tile: Buffer, stmts: Sequence[Stmt]) -> tuple[int, int, bool]:

@@ -40,6 +40,7 @@ from tileworkbench.compiler.ir.types import INT32, UINT64
 from tileworkbench.compiler.lower.threads.context import ThreadContext
 from tileworkbench.compiler.lower.threads.tensor_copies import (
     LOAD,
+    Impossible,
     TensorCopy,
     Unsuitable,
     between,
@@ -148,7 +149,7 @@ def in_pipeline(stmts: Sequence[Stmt], context: ThreadContext) -> Stmt:
 
 def started(stmt: Start, context: ThreadContext) -> Stmt | None:
     """A load that the kernel starts itself, with a barrier of its own, or an addition to a tensor;
-    None where threads do it.
+    None where threads do it. Raises `UnsupportedError` where no engine could, whatever the layout.
     """
     op = stmt.body
     if stmt.engine is Engine.TMA_STORE and isinstance(op, Parallel):
@@ -157,6 +158,12 @@ def started(stmt: Start, context: ThreadContext) -> Stmt | None:
         return None
     try:
         how = plan(op, context)
+    except Impossible as reason:
+        raise UnsupportedError(
+            f"the copy engine cannot make this copy: {reason}",
+            context.span(op.site),
+            hint=f"use T.copy, which threads do then, or {reason.remedy}",
+        ) from None
     except Unsuitable:
         return None
     bytes_ = BarrierExpect(stmt.barrier, int_const(how.bytes_), site=stmt.site)

@@ -40,6 +40,14 @@ class Unsuitable(Exception):
     """Why the copy engine cannot do a copy, as the end of a sentence."""
 
 
+class Impossible(Unsuitable):
+    """The same where only another tensor or tile would help, and which."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(reason)
+        self.remedy = remedy
+
+
 @dataclass(frozen=True, slots=True)
 class TensorCopy:
     """A copy as the engine does it: boxes of `box` elements of `tensor`, swizzled by `swizzle`
@@ -125,9 +133,11 @@ def _check_tensor(op: Copy, tensor: Buffer, engine: CopyEngine, context: ThreadC
     if other != dtype:
         raise Unsuitable(f"'{dtype}' and '{other}' are converted")
     if dtype.bits not in (8, 16, 32, 64) or dtype.lanes != 1:
-        raise Unsuitable(f"elements of '{dtype}' are none of the engine's")
+        remedy = "elements of 8, 16, 32 or 64 bits"
+        raise Impossible(f"elements of '{dtype}' are none of the engine's", remedy)
     if not 1 <= len(tensor.shape) <= _MOST_DIMS:
-        raise Unsuitable(f"'{tensor.name}' has {len(tensor.shape)} dimensions, at most 5 can be")
+        reason = f"'{tensor.name}' has {len(tensor.shape)} dimensions, at most {_MOST_DIMS} can be"
+        raise Impossible(reason, "a tensor of fewer dimensions")
     if tensor not in context.uses.tensors:
         raise Unsuitable(f"'{tensor.name}' is no tensor that the caller passes")
     *strides, last = strides_of(tensor)
@@ -137,10 +147,13 @@ def _check_tensor(op: Copy, tensor: Buffer, engine: CopyEngine, context: ThreadC
     for stride in strides:
         if not context.ranges.divides(engine.alignment // size, stride):
             count = const_int(stride)
+            if count is not None:
+                raise Impossible(
+                    f"rows of {count * size} bytes are not multiples of {engine.alignment}",
+                    f"a tensor whose rows are padded to a multiple of {engine.alignment} bytes",
+                )
             raise Unsuitable(
-                f"rows of {count * size} bytes are not multiples of {engine.alignment}"
-                if count is not None
-                else f"rows of '{print_expr(stride)}' elements are not known to be multiples of "
+                f"rows of '{print_expr(stride)}' elements are not known to be multiples of "
                 f"{engine.alignment} bytes"
             )
 
@@ -241,7 +254,10 @@ def _cut(levels: list[_Level]) -> tuple[dict[int, int], list[tuple[int, range]]]
 def _check_box(box: list[int], tensor: Buffer, engine: CopyEngine) -> None:
     row = box[-1] * tensor.dtype.bits // 8
     if row % engine.alignment:
-        raise Unsuitable(f"rows of {row} bytes in the tile are not multiples of {engine.alignment}")
+        raise Impossible(
+            f"rows of {row} bytes in the tile are not multiples of {engine.alignment}",
+            f"a tile with rows of a multiple of {engine.alignment} bytes",
+        )
 
 
 def _places(
@@ -250,7 +266,8 @@ def _places(
     """Where each box starts in the tensor and in the tile. Raises `Unsuitable` for too many."""
     count = prod(len(starts) for _, starts in steps)
     if count > _MOST_BOXES or 0 in map(const_int, tile.extents):
-        raise Unsuitable(f"it would take {count} boxes, more than {_MOST_BOXES}")
+        reason = f"it would take {count} boxes, more than {_MOST_BOXES}"
+        raise Impossible(reason, "several copies of parts")
     for starts in product(*(starts for _, starts in reversed(steps))):
         origin, place = list(tensor.mins), list(tile.mins)
         for (t, _), start in zip(reversed(steps), starts, strict=True):
