@@ -149,3 +149,26 @@ def test_nothing_false_is_proved(text: str, op: str, limit: int) -> None:
     for divisor in (2, 3, 4):
         if ranges.divides(divisor, index):
             assert all(value % divisor == 0 for value in values)
+
+
+def test_a_name_of_three_values_stands_for_none_of_them() -> None:
+    program = parse(
+        """
+@T.program(stage="tile")
+def kernel(A: T.Tensor((64,), "int32")):
+    with T.Kernel(1, threads=128) as bx:
+        for i in T.serial(8):
+            at = i + 1
+            A[at] = 0
+        for i_1 in T.serial(8):
+            at = i_1 + 9
+            A[at] = 0
+        at = 40
+        A[at] = 0
+"""
+    )
+    ranges = Ranges(program)
+    for store in statements(program.body):
+        if isinstance(store, Store):
+            assert ranges.linear(store.indices[0]).terms
+            assert ranges.bounds(store.indices[0]).high != 40

@@ -47,6 +47,7 @@ def test_groups() -> None:
         "aten._scaled_dot_product_flash_attention_for_cpu.default": "attention",
         "aten.permute.default": "view",
         "aten.full.default": "constant",
+        "aten.convolution.default": "product",
         "aten.sort.default": "torch",
     }
     assert {name: aten.group_of(name) for name in named} == named

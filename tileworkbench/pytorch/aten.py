@@ -407,6 +407,8 @@ PRODUCTS: dict[str, tuple[int, int, int | None]] = {
     "aten.bmm.default": (0, 1, None),
     "aten.baddbmm.default": (1, 2, 0),
 }
+CONVOLUTION = "aten.convolution.default"  # a product of its weight with windows of its data
+PRODUCTS[CONVOLUTION] = (1, 0, 2)
 # Rows of a table by an index for each: the places of the table and of the indices.
 GATHERS: dict[str, tuple[int, int]] = {
     "aten.embedding.default": (0, 1),

@@ -13,6 +13,7 @@ from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch.terms import Kind, NoRuleError, Term
 
 if TYPE_CHECKING:
+    from tileworkbench.pytorch.convolutions import Window
     from tileworkbench.pytorch.prologues import TileLines
 
 _RESERVED = {"T", "i", "j", "at", "bx", "by", "bz", "row", "column", "depth", "k", *keyword.kwlist}
@@ -122,6 +123,7 @@ class Product:
     transposed: tuple[bool, bool]
     depth: int
     tile: TileLines | None = None  # how b is computed from what it is made of
+    window: Window | None = None  # that of a convolution, of which a are filters and b is the image
 
 
 @dataclass(frozen=True, slots=True)

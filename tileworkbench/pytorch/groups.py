@@ -9,6 +9,7 @@ from dataclasses import field
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch import aten, shapes
 from tileworkbench.pytorch.body import Form
+from tileworkbench.pytorch.convolutions import window_of
 from tileworkbench.pytorch.dtypes import name_of as name_of_dtype
 from tileworkbench.pytorch.gathers import gather_of
 from tileworkbench.pytorch.nodes import (
@@ -63,8 +64,8 @@ class Group:
         if gather is not None:
             read = [gather.indices]
         elif self.product is not None and node is self.product:
-            added = aten.PRODUCTS[name_of(node)][2]
-            read = [] if added is None else [node.args[added]]
+            added = added_to(node)
+            read = [] if added is None else [added]
         else:
             read = operands(node)
         through = map(seen_through, read)
@@ -91,8 +92,14 @@ def weight_of(node: Node) -> int:
         return aten.ROWS[name].weight
     if name in aten.PRODUCTS:
         gains = name_of_dtype(value_of(node).dtype) != "float32"  # else it runs in torch
-        return 1 + gains + (aten.PRODUCTS[name][2] is not None)
+        return 1 + gains + (added_to(node) is not None)
     return int(name in aten.MAPS or name in aten.GATHERS or name == aten.CONVERSION)
+
+
+def added_to(product: Node) -> Node | None:
+    """What is added to a product, by the operation itself."""
+    place = aten.PRODUCTS[name_of(product)][2]
+    return None if place is None else product.args[place]
 
 
 # Forms
@@ -136,6 +143,8 @@ def plan(group: Group) -> Plan:
     sizes = (size_of(outer[batches:]), columns)
     rows_now, columns_now = map(group.members[0].meta["sizes"].hint, sizes)
     tile = tile_of(rows_now, columns_now, bool(group.inner), group.product is not None)
+    if is_convolution(group.product):
+        tile = window_of(group.product).tile()
     varies = {
         node: (rows, all(pattern[split:]) and split < len(fine))
         for (node, pattern), rows in zip(patterns.items(), merged, strict=True)
@@ -148,8 +157,8 @@ def _rows(
 ) -> tuple[Extents, list[shapes.Pattern], int]:
     """(extents of rows, along which of them inputs vary, how many number a batch's products)."""
     at = 0
-    if group.product is not None and size_of(fine) != shape_of(group.product)[-2]:
-        at = place(fine, shape_of(group.product)[-2])
+    if group.product is not None and size_of(fine) != _matrix_of(group.product)[0]:
+        at = place(fine, _matrix_of(group.product)[0])
     outer, before = shapes.merged(fine[:at], [each[:at] for each in patterns])
     inner, behind = shapes.merged(fine[at:], [each[at:] for each in patterns])
     both = zip(before, behind, strict=True)
@@ -173,6 +182,8 @@ def _pattern(group: Group, node: Node, operand: Node) -> shapes.Pattern:
     """Along which of the group's extents an input of a member varies."""
     shape, domain = shape_of(operand), domain_of(node)
     gather = gather_of(node)
+    if is_convolution(node):  # a number for each filter
+        shape = (*shape, *(1 for _ in domain[2:]))
     if gather is not None:  # an index for each row
         shape = (*shape, *(1 for _ in shape_of(gather.table)[1:]))
     is_row = group.inner and size_of(domain) * group.inner == size_of(group.domain)
@@ -198,13 +209,26 @@ def _split(group: Group, patterns: Sequence[shapes.Pattern]) -> int:
     """How many of the domain's extents are rows."""
     fine = group.domain
     if group.product is not None:
-        return place(fine, shape_of(group.product)[-1])
+        return place(fine, _matrix_of(group.product)[1])
     if group.inner:
         return place(fine, group.inner)
     at = len(fine) - 1
     while at > 0 and all(pattern[at - 1] == pattern[-1] for pattern in patterns):
         at -= 1
     return max(at, 0)
+
+
+def is_convolution(node: Node | None) -> bool:
+    """Whether the product of a group is that of filters with windows of an image."""
+    return node is not None and name_of(node) == aten.CONVOLUTION
+
+
+def _matrix_of(product: Node) -> tuple[int, int]:
+    """The rows and columns of a product, of one in a batch."""
+    shape = shape_of(product)
+    if is_convolution(product):
+        return shape[1], size_of(shape[2:])
+    return shape[-2], shape[-1]
 
 
 def place(fine: Extents, inner: int) -> int:

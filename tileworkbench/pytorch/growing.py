@@ -12,12 +12,20 @@ from dataclasses import replace
 from typing import Any
 
 from tileworkbench.bench.products import product_rates
-from tileworkbench.pytorch import aten, attention, in_torch, shapes
+from tileworkbench.pytorch import aten, attention, convolutions, in_torch, shapes
 from tileworkbench.pytorch.attention import Attention
 from tileworkbench.pytorch.dtypes import is_known
 from tileworkbench.pytorch.dtypes import name_of as dtype_name
 from tileworkbench.pytorch.gathers import gather_of
-from tileworkbench.pytorch.groups import Group, domain_of, place, plan, size_of, weight_of
+from tileworkbench.pytorch.groups import (
+    Group,
+    domain_of,
+    is_convolution,
+    place,
+    plan,
+    size_of,
+    weight_of,
+)
 from tileworkbench.pytorch.nodes import (
     Node,
     inputs_of,
@@ -74,6 +82,10 @@ def started(node: Node) -> AnyGroup:
 def _product(node: Node) -> Group:
     """The group that a product begins, with what makes its second operand if that is faster."""
     group = Group((node,), _fine(shape_of(node)), product=node)
+    if is_convolution(node):
+        convolutions.check(node)
+        written(group, plan(group), {})
+        return group
     prologue = prologue_of(node)
     if prologue:
         try:

@@ -19,6 +19,7 @@ from tileworkbench.pytorch.body import (
     Product,
     find_uses,
 )
+from tileworkbench.pytorch.convolutions import summed
 from tileworkbench.pytorch.dtypes import compute_dtype, name_of
 from tileworkbench.pytorch.gathers import Gather
 from tileworkbench.pytorch.nodes import value_of
@@ -94,6 +95,12 @@ class _Writer:
     def _matrices(self, product: Product) -> Iterator[str]:
         m, n, k = self.form.row_count, self.form.columns, product.depth
         batch = (self.form.batch_count,) if self.form.batches else ()
+        if product.window is not None:
+            for name, shape in zip(
+                (product.a, product.b), product.window.shapes(batch), strict=True
+            ):
+                yield f"    {name}: {_tensor(shape, product.dtype)},"
+            return
         a = (*batch, *((k, m) if product.transposed[0] else (m, k)))
         b = (*batch, *((n, k) if product.transposed[1] else (k, n)))
         yield f"    {product.a}: {_tensor(a, product.dtype)},"
@@ -133,6 +140,16 @@ class _Writer:
 
     def _multiply(self, product: Product) -> Iterator[str]:
         (rows, columns), dtype = self.form.tile, name_of(product.dtype)
+        if product.window is not None:
+            yield from summed(
+                product.window,
+                self.form.tile,
+                product.b,
+                product.a,
+                dtype,
+                is_batch=bool(self.form.batches),
+            )
+            return
         depth = _DEPTH if product.tile is None else _DEPTH_OF_CODES
         accumulator = name_of(compute_dtype(product.dtype))
         t_a, t_b = product.transposed

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from tileworkbench.pytorch import aten
 from tileworkbench.pytorch.body import Body, Form, Output, Parameter, Product
+from tileworkbench.pytorch.convolutions import NAMES, window_of
 from tileworkbench.pytorch.gathers import Gather, gather_of
+from tileworkbench.pytorch.groups import Group, added_to, is_convolution
 from tileworkbench.pytorch.nodes import (
     Node,
     assigned_names,
@@ -28,7 +30,7 @@ from tileworkbench.pytorch.terms import NoRuleError, Term, number, select
 from tileworkbench.pytorch.written import Tensor, Written, base_name, finished, free_name
 
 if TYPE_CHECKING:
-    from tileworkbench.pytorch.groups import Group, Plan
+    from tileworkbench.pytorch.groups import Plan
 
 _NUMBERS = (int, float, bool)
 _LABELS = 3  # operations that a kernel's name tells
@@ -107,6 +109,8 @@ def _product(
         return None, ()
     first, second, _ = aten.PRODUCTS[name_of(node)]
     nodes = (node.args[first], node.args[second])
+    if is_convolution(node):
+        return _convolution(node, form, body, names)
     flipped = tuple(_is_transposed(strides_of(each)) for each in nodes)
     arguments, called = [], []
     tile = None
@@ -125,6 +129,21 @@ def _product(
     dtype = value_of(nodes[0]).dtype
     transposed = (flipped[0], flipped[1])
     return Product(called[0], called[1], dtype, transposed, depth, tile), tuple(arguments)
+
+
+def _convolution(
+    node: Node, form: Form, body: Body, names: Mapping[Node, str]
+) -> tuple[Product, tuple[Tensor, ...]]:
+    for each in (*NAMES, "product"):
+        body.name(each)
+    window = window_of(node)
+    data, weight = node.args[:2]
+    batch = (form.batch_count,) if form.batches else ()
+    a, b = (body.name(base_name(each, names)) for each in (weight, data))
+    shapes = window.shapes(batch)
+    arguments = (Tensor(weight, shapes[0]), Tensor(data, shapes[1]))
+    dtype = value_of(data).dtype
+    return Product(a, b, dtype, (False, False), window.depth, window=window), arguments
 
 
 def _matrix(node: Node, is_flipped: bool, form: Form) -> Tensor:
@@ -203,9 +222,9 @@ class _Values:
         self.of[node] = self.body.keep(str(node.name) if called == "return" else called, term)
 
     def _of_product(self, node: Node) -> Term:
-        added = aten.PRODUCTS[name_of(node)][2]
+        added = added_to(node)
         made = self.body.product("product", _accumulator(value_of(node).dtype))
-        return made if added is None else made + self._operand(node.args[added])
+        return made if added is None else made + self._operand(added)
 
     def _gathered(self, node: Node) -> Term:
         gather = gather_of(node)

@@ -34,6 +34,7 @@ class Ranges:
         }
         self._maxima: dict[Var, Expr] = {}
         self._definitions: dict[Var, Expr] = {}
+        self._undefined: set[Var] = set()  # those of several values
         self._factors: dict[Expr, int] = {}
         self._bounds: dict[Expr, Interval] = {}
         self._linear: dict[Expr, Linear] = {}
@@ -72,8 +73,10 @@ class Ranges:
 
     def _define(self, var: Var, value: Expr) -> None:
         pure = not any(isinstance(node, ir.Load) for node in walk(value))
-        if pure and self._definitions.setdefault(var, value) is value:
+        known = var in self._undefined
+        if pure and not known and self._definitions.setdefault(var, value) is value:
             return
+        self._undefined.add(var)
         self._definitions.pop(var, None)
         self._variables[var] = _dtype_interval(var.dtype)
         self._bounds.clear()
