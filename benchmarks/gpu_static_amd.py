@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from common import FOLDER, environment, markdown_table, run_child, write_results
+from gpu_static import MASK, SIZE, Row, attention, product
 from gpu_static import ROWS as OTHER_ROWS
-from gpu_static import SIZE, Row, attention, product
 
 import tileworkbench as tw
 from tileworkbench.compiler.device.amd.clang import HipResources, read_resources
@@ -34,7 +34,7 @@ FITTING = {
     "matmul fp16 128x256x32, 256 threads": Row(lambda: product("float16", (128, 256, 32), 256)),
     "attention D=128 128x64, 256 threads": Row(lambda: attention(128, (128, 64), 256), True),
     "attention D=128 128x64, 256 threads, causal": Row(
-        lambda: attention(128, (128, 64), 256, True), True
+        lambda: attention(128, (128, 64), 256, True), True, True
     ),
     "MLA decode, 32 heads by 16 keys": Row(
         lambda: mla_decode(16, 128, SIZE, block_N=16, block_H=32, threads=128), True
@@ -56,14 +56,18 @@ KINDS = {
 }
 _INSTRUCTION = re.compile(r"^\s+([a-z]\w+)\b(?:\s+(\.LBB\w+))?")
 _LABEL = re.compile(r"^(\.LBB\w+):")
+_ARITHMETIC = {"vector", "scalar", "special", "wait"}
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """The main loop of one kernel, and what the compiler gave it."""
+    """The main loop of one kernel, and what the compiler gave it. `skipped` are those of its
+    instructions that a branch leaves out in most steps: arithmetic, like a mask.
+    """
 
     instructions: tuple[str, ...]
     resources: HipResources
+    skipped: tuple[str, ...] = ()
 
     @property
     def kinds(self) -> Counter[str]:
@@ -93,34 +97,48 @@ def _waves(found: HipResources, arch: str, threads: int) -> int:
     return min(by_registers, by_shared, machine.warps // waves) * waves
 
 
-def main_loop(assembly: str) -> tuple[str, ...]:
-    """The loop with most MFMA, of those the shortest; all of a kernel without a loop that has any,
-    but the longest loop if there is one.
+def counted(assembly: str) -> Count:
+    """The kernel of a listing that takes most registers: its loop with most MFMA, of those the
+    shortest; all of a kernel without a loop that has any, but the longest loop if there is one.
     """
     labels: dict[str, int] = {}
     names: list[str] = []
-    ends: dict[int, int] = {}
+    branches: list[tuple[int, str]] = []
     for line in assembly.partition("\t.section\t.rodata")[0].splitlines():
         if label := _LABEL.match(line):
             labels[label[1]] = len(names)
         elif found := _INSTRUCTION.match(line):
             names.append(found[1])
-            if "branch" in found[1] and found[2] in labels:
-                ends[labels[found[2]]] = len(names)
-    loops = [tuple(names[start:end]) for start, end in ends.items()]
-    if not loops:
-        return tuple(names)
-    products = [sum(_kind(name) == "MFMA" for name in loop) for loop in loops]
-    if not any(products):
-        return max(loops, key=len)
-    most = max(products)
-    return min((p for p, n in zip(loops, products, strict=True) if n == most), key=len)
+            if "branch" in found[1] and found[2]:
+                branches.append((len(names), found[2]))
+    jumps = [(at, labels[label]) for at, label in branches if label in labels]
+    loops = {to: at for at, to in jumps if to < at} or {0: len(names)}
 
+    def rank(start: int) -> tuple[int, int]:
+        loop = names[start : loops[start]]
+        products = sum(_kind(name) == "MFMA" for name in loop)
+        return products, -len(loop) if products else len(loop)
 
-def counted(assembly: str) -> Count:
-    """The kernel of a listing that takes most registers."""
+    start = max(loops, key=rank)
+    end = loops[start]
+    inside = [(at, to) for at, to in jumps if start < at <= end]
+    parts = [names[at:to] for at, to in inside if at <= to <= end]
+    # A part at the loop's end goes where the branch around it goes.
+    parts += [
+        names[at:jump] for at, to in inside for jump, other in inside if at < jump and to == other
+    ]
+    arithmetic = [part for part in parts if {*map(_kind, part)} <= _ARITHMETIC]
     kernel = max(read_resources(assembly), key=lambda each: each.registers)
-    return Count(main_loop(assembly), kernel)
+    skipped = max(arithmetic, key=len, default=[])
+    return Count(tuple(names[start:end]), kernel, tuple(skipped))
+
+
+def ours(name: str, count: Count, row: Row) -> dict[str, Count]:
+    """What was counted, by the name of the row; of a masked one also a step without its mask."""
+    if not row.masked:
+        return {name: count}
+    rest = Counter(count.instructions) - Counter(count.skipped)
+    return {name: replace(count, instructions=tuple(rest.elements())), name + MASK: count}
 
 
 def theirs(folder: Path) -> tuple[dict[tuple[str, str], Count], str]:
@@ -153,8 +171,9 @@ def main() -> None:
             except CompileError as error:  # a row less, which the reader is told
                 print(f"{name}, {arch}: {error.message}")
                 continue
-            threads[name] = kernel.compiled.module.launches[0].threads
-            results[name, arch, "ours"] = counted(kernel.asm)
+            for shown, count in ours(name, counted(kernel.asm), row).items():
+                threads[shown] = kernel.compiled.module.launches[0].threads
+                results[shown, arch, "ours"] = count
     with tempfile.TemporaryDirectory() as place:
         found, version = theirs(Path(place))
     results |= {(*key, "Triton"): each for key, each in found.items() if key[0] in threads}
@@ -164,7 +183,8 @@ def main() -> None:
     for arch in ARCHS:
         cells = [
             [name, who, *results[name, arch, who].cells(arch, threads[name])]
-            for name in rows
+            for row in rows
+            for name in (row, row + MASK)
             for who in ("ours", "Triton")
             if (name, arch, who) in results
         ]

@@ -23,15 +23,18 @@ from tileworkbench.kernels import flash_attention, matmul
 Tile = tuple[int, int, int]
 
 
-def check(target: str, tile: Tile, trans_a: bool, ragged: bool, stages: int = 2) -> None:
+def check(
+    target: str, tile: Tile, trans_a: bool, ragged: bool, stages: int = 2, dtype: str = "float16"
+) -> None:
     m, n, k = tile[0] + 40 * ragged, tile[1] + 24 * ragged, 2 * tile[2] + 8 * ragged
     blocks: Any = dict(zip(("block_M", "block_N", "block_K"), tile, strict=True))
-    page = matmul(m, n, k, "float16", trans_A=trans_a, num_stages=stages, **blocks)
+    page = matmul(m, n, k, dtype, trans_A=trans_a, num_stages=stages, **blocks)
     kernel = tw.compile(page, target=target)
-    assert kernel.source.count("read_turned(") == 1 + kernel.source.count("read_turned(&")
-    assert kernel.source.count("read_turned(&") >= 1 + trans_a
-    a = random(*((k, m) if trans_a else (m, k)), dtype="float16", seed=1)
-    b = random(k, n, dtype="float16", seed=2)
+    name = "read_turned_16" if dtype == "float16" else "read_turned_8"
+    assert kernel.source.count(f"{name}(") == 1 + kernel.source.count(f"{name}(&")
+    assert kernel.source.count(f"{name}(&") >= 1 + trans_a
+    a = random(*((k, m) if trans_a else (m, k)), dtype=dtype, seed=1)
+    b = random(k, n, dtype=dtype, seed=2)
     result = np.asarray(kernel(a, b))
     assert_contraction(result, (a.T if trans_a else a).float().numpy(), b.float().numpy())
 
@@ -40,6 +43,25 @@ def check(target: str, tile: Tile, trans_a: bool, ragged: bool, stages: int = 2)
 @pytest.mark.parametrize("tile", [(128, 128, 32), (64, 32, 64), (16, 32, 32)])
 def test_products(tile: Tile, trans_a: bool) -> None:
     check("sim:gfx950", tile, trans_a, False)
+
+
+BYTES: list[tuple[str, Tile, bool]] = [
+    ("int8", (128, 128, 64), False),
+    ("int8", (64, 32, 64), True),
+    ("float8_e4m3fn", (32, 64, 64), True),
+]
+
+
+@pytest.mark.parametrize(("dtype", "tile", "trans_a"), BYTES)
+def test_products_of_bytes(dtype: str, tile: Tile, trans_a: bool) -> None:
+    check("sim:gfx950", tile, trans_a, False, dtype=dtype)
+
+
+@pytest.mark.hip
+@pytest.mark.parametrize(("dtype", "tile", "trans_a"), BYTES)
+def test_the_text_turns_bytes(dtype: str, tile: Tile, trans_a: bool) -> None:
+    require("hip", clang.missing_compiler())
+    check("emu:gfx950", tile, trans_a, False, dtype=dtype)
 
 
 def test_ragged_products_of_one_stage() -> None:
@@ -59,7 +81,7 @@ def test_attention_turns_its_values() -> None:
     require("hip", clang.missing_compiler())
     page = flash_attention(1, 1, 64, 128, 64, "float16", block_M=64, block_N=64, num_stages=2)
     kernel = tw.compile(page, target="emu:gfx950")
-    assert "&V_shared" in kernel.source.partition("  read_turned(")[2].partition("\n")[0]
+    assert "&V_shared" in kernel.source.partition("  read_turned_16(")[2].partition("\n")[0]
     q, k, v = ((64, 1), (128, 2), (128, 3))
     given = [random(1, rows, 1, 64, dtype="float16", seed=seed) for rows, seed in (q, k, v)]
     result, expected = kernel(*given)[0], flash_attention.reference(*given)[0]
@@ -71,34 +93,40 @@ def test_the_machine_turns() -> None:
     require("hip", clang.missing_compiler())
     kernel = tw.compile(matmul(256, 256, 256, "bfloat16", num_stages=2), target="hip:gfx950")
     assert "ds_read_b64_tr_b16" in kernel.asm and "v_perm_b32" not in kernel.asm
+    kernel = tw.compile(matmul(256, 256, 256, "int8", num_stages=2), target="hip:gfx950")
+    assert "ds_read_b64_tr_b8" in kernel.asm and "v_perm_b32" not in kernel.asm
 
 
 @pytest.mark.parametrize("trans_a", [False, True])
-@pytest.mark.parametrize("depth", [32, 64])
-def test_nothing_has_conflicts(depth: int, trans_a: bool) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "depth"), [("float16", 32), ("float16", 64), ("int8", 64), ("int8", 128)]
+)
+def test_nothing_has_conflicts(dtype: str, depth: int, trans_a: bool) -> None:
     page = matmul(
-        *(256, 256, 256, "float16"), trans_A=trans_a, block_K=depth, num_stages=2, threads=128
+        *(256, 256, 256, dtype), trans_A=trans_a, block_K=depth, num_stages=2, threads=128
     )
     services = factors(tw.compile(page, target="sim:gfx950"))
     assert "B_shared: load of 8" in services and set(services.values()) == {1.0}
 
 
-@pytest.mark.parametrize(("edge", "depth"), [(32, 16), (16, 32), (32, 8)])
-def test_lanes_name_each_element_of_an_operand_once(edge: int, depth: int) -> None:
+@pytest.mark.parametrize(
+    ("edge", "depth", "rows"), [(32, 16, 4), (16, 32, 4), (32, 8, 4), (32, 32, 8), (16, 64, 8)]
+)
+def test_lanes_name_each_element_of_an_operand_once(edge: int, depth: int, rows: int) -> None:
     operand = mfma_operand(edge, depth)
-    lanes = lanes_that_turn(operand)
+    lanes = lanes_that_turn(operand, rows)
     assert lanes is not None
     named = set()
     for lane in range(64):
         n, k = lanes.evaluate(lane)
-        for more in range(0, operand.slots, 4):
-            named |= {(n + at, k + more) for at in range(4)}
+        for more in range(0, operand.slots, rows):
+            named |= {(n + at, k + more) for at in range(rows)}
     assert named == {(n, k) for n in range(edge) for k in range(depth)}
 
 
 def test_other_operands_are_not_turned() -> None:
-    assert lanes_that_turn(mfma_operand_across(32, 16, 2)) is None
-    assert lanes_that_turn(mfma_operand(32, 4)) is None  # two elements of a lane
+    assert lanes_that_turn(mfma_operand_across(32, 16, 2), 4) is None
+    assert lanes_that_turn(mfma_operand(32, 4), 4) is None  # two elements of a lane
 
 
 # What is wrong, what it replaces in the text, and what stands there instead.
@@ -118,7 +146,7 @@ def test_mistakes_are_found(old: str, new: str) -> None:
     page = matmul(128, 128, 96, "float16", num_stages=2)
     text = tw.compile(page, target="hip:gfx950").source
     lines = text.splitlines()
-    reads = [at for at, line in enumerate(lines) if line.strip().startswith("read_turned(")]
+    reads = [at for at, line in enumerate(lines) if line.strip().startswith("read_turned_16(")]
     assert reads and any(old in lines[at] for at in reads), lines[reads[0]]
     for at in reads:
         lines[at] = lines[at].replace(old, new)

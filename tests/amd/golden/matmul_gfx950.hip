@@ -19,9 +19,14 @@ __device__ inline unsigned lds_address(const void* at) {
   return (unsigned)(unsigned long long)(const __attribute__((address_space(3))) void*)at;
 }
 
-__device__ inline void load_lds_16(unsigned to, const void* from, unsigned more) {
-  asm volatile("s_mov_b32 m0, %0\n\ts_nop 3\n\tglobal_load_lds_dwordx4 %2, %1"
-               : : "s"(to), "s"(from), "v"(more) : "m0", "memory");
+__device__ inline u32x4 tensor_words(const void* at, unsigned bytes) {
+  const unsigned long long place = (unsigned long long)at;
+  return (u32x4){(unsigned)place, (unsigned)(place >> 32) & 0xffff, bytes, 0x27000};
+}
+
+__device__ inline void load_lds_16(unsigned to, u32x4 tensor, int more, int at) {
+  asm volatile("s_nop 3\n\tbuffer_load_dwordx4 %1, %2, %3 offen lds"
+               : : "{m0}"(to), "v"(more), "s"(tensor), "s"(at) : "memory");
 }
 
 __device__ inline void wait_loads_0() {
@@ -58,12 +63,14 @@ matmul(const f16* __restrict__ A, const f16* __restrict__ B, float* __restrict__
   }
   #pragma unroll
   for (int i_3 = 0; i_3 < 4; ++i_3) {
-    load_lds_16(lds_address(&A_shared[(i_3 * 32 + (wave_tx >> 2)) * 32 + ((((wave_tx >> 2) >> 2) & 3) ^ ((wave_tx & 3) ^ ((wave_tx >> 4) & 3))) * 8]), &A[by * 32768], (i_3 * 8192 + (tx >> 2) * 256 + ((tx & 3) ^ ((tx >> 4) & 3)) * 8) * 2);
+    load_lds_16(lds_address(&A_shared[(i_3 * 32 + (wave_tx >> 2)) * 32 + ((((wave_tx >> 2) >> 2) & 3) ^ ((wave_tx & 3) ^ ((wave_tx >> 4) & 3))) * 8]), tensor_words(A, 131072u), (i_3 * 8192 + (tx >> 2) * 256 + ((tx & 3) ^ ((tx >> 4) & 3)) * 8) * 2, (by * 32768) * 2);
   }
   #pragma unroll
   for (int i_5 = 0; i_5 < 4; ++i_5) {
-    load_lds_16(lds_address(&B_shared[(i_5 * 32 + (wave_tx >> 2)) * 32 + ((((wave_tx >> 2) >> 2) & 3) ^ ((wave_tx & 3) ^ ((wave_tx >> 4) & 3))) * 8]), &B[bx * 32768], (i_5 * 8192 + (tx >> 2) * 256 + ((tx & 3) ^ ((tx >> 4) & 3)) * 8) * 2);
+    load_lds_16(lds_address(&B_shared[(i_5 * 32 + (wave_tx >> 2)) * 32 + ((((wave_tx >> 2) >> 2) & 3) ^ ((wave_tx & 3) ^ ((wave_tx >> 4) & 3))) * 8]), tensor_words(B, 131072u), (i_5 * 8192 + (tx >> 2) * 256 + ((tx & 3) ^ ((tx >> 4) & 3)) * 8) * 2, (bx * 32768) * 2);
   }
+  const u32x4 words_of_A = tensor_words(A, 131072u);
+  const u32x4 words_of_B = tensor_words(B, 131072u);
   #pragma unroll 1
   for (int k = 0; k < 8; ++k) {
     wait_loads_0();
@@ -71,11 +78,11 @@ matmul(const f16* __restrict__ A, const f16* __restrict__ B, float* __restrict__
     if (k + 1 < 8) {
       #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        load_lds_16(lds_address(&A_shared[((k + 1) & 1) * 4096 + (i * 32 + (wave_tx >> 2)) * 32 + ((((wave_tx >> 2) >> 2) & 3) ^ ((wave_tx & 3) ^ ((wave_tx >> 4) & 3))) * 8]), &A[by * 32768 + 32 + k * 32], (i * 8192 + (tx >> 2) * 256 + ((tx & 3) ^ ((tx >> 4) & 3)) * 8) * 2);
+        load_lds_16(lds_address(&A_shared[((k + 1) & 1) * 4096 + (i * 32 + (wave_tx >> 2)) * 32 + ((((wave_tx >> 2) >> 2) & 3) ^ ((wave_tx & 3) ^ ((wave_tx >> 4) & 3))) * 8]), words_of_A, (i * 8192 + (tx >> 2) * 256 + ((tx & 3) ^ ((tx >> 4) & 3)) * 8) * 2, (by * 32768 + 32 + k * 32) * 2);
       }
       #pragma unroll
       for (int i_1 = 0; i_1 < 4; ++i_1) {
-        load_lds_16(lds_address(&B_shared[((k + 1) & 1) * 4096 + (i_1 * 32 + (wave_tx >> 2)) * 32 + ((((wave_tx >> 2) >> 2) & 3) ^ ((wave_tx & 3) ^ ((wave_tx >> 4) & 3))) * 8]), &B[bx * 32768 + 32 + k * 32], (i_1 * 8192 + (tx >> 2) * 256 + ((tx & 3) ^ ((tx >> 4) & 3)) * 8) * 2);
+        load_lds_16(lds_address(&B_shared[((k + 1) & 1) * 4096 + (i_1 * 32 + (wave_tx >> 2)) * 32 + ((((wave_tx >> 2) >> 2) & 3) ^ ((wave_tx & 3) ^ ((wave_tx >> 4) & 3))) * 8]), words_of_B, (i_1 * 8192 + (tx >> 2) * 256 + ((tx & 3) ^ ((tx >> 4) & 3)) * 8) * 2, (bx * 32768 + 32 + k * 32) * 2);
       }
     }
     #pragma unroll

@@ -76,9 +76,12 @@ class Ranges:
         known = var in self._undefined
         if pure and not known and self._definitions.setdefault(var, value) is value:
             return
+        bounds = self.bounds(value)
+        if var in self._definitions or var in self._variables:
+            bounds = bounds.union(self.bounds(var))
         self._undefined.add(var)
         self._definitions.pop(var, None)
-        self._variables[var] = _dtype_interval(var.dtype)
+        self._variables[var] = bounds
         self._bounds.clear()
         self._linear.clear()
 

@@ -366,11 +366,11 @@ class LoadMatrix(Stmt):
 
 @node
 class LoadTurned(Stmt):
-    """ds_read_b64_tr_b16: every 16 lanes of a warp read 4 rows of 16 elements of 16 bits from
-    shared memory, and turn them.
+    """ds_read_b64_tr_b16 and _b8: every 16 lanes of a warp read 4 rows of 16 elements of 16 bits,
+    or 8 rows of bytes, from shared memory, and turn them.
 
-    Lane 4r + p of the 16 gives in `src` the address of elements 4p, 4p + 1, .. of row r, of which
-    there are `elements`. Lane c gets column c in as many neighbouring registers from `dst` on.
+    16 / elements neighbouring lanes name a row: each gives in `src` the address of so many
+    `elements` of it. Lane c gets column c, in as many neighbouring registers from `dst` on.
     """
 
     dst: Address

@@ -7,10 +7,12 @@ ROCm documentation,
 "Accelerator and GPU hardware specifications" (waves and registers) and "Understanding AMD GPU LDS
 and bank conflicts" of Composable Kernel (which lanes are served together, gfx942; those of gfx950
 as measured and published by AMD's IREE team). Assumed: gfx90a serves lanes as gfx942 does; results
-of float64 lie as published kernels read them (every fourth row in a lane); accesses of less than 4
-bytes are served like those of 4; gfx942 is an MI300X or MI325X, with 8 XCDs (an MI300A has 6: its
-blocks are visited in another order, with the same results). XCDs take workgroups in turn: "MI300X
-workload optimization" of the ROCm documentation.
+of float64 lie as published kernels read them (every fourth row in a lane); two lanes name a row of
+bytes that 16 of them turn,
+as published kernels have it; accesses of less than 4 bytes are served like those of 4; gfx942 is an
+MI300X or MI325X, with 8 XCDs (an MI300A has 6: its blocks are visited in another order, with the
+same results). XCDs take workgroups in turn: "MI300X workload optimization" of the ROCm
+documentation.
 """
 
 from __future__ import annotations
@@ -60,8 +62,8 @@ _LDS_LOAD = CopyEngine(
     "global_load_lds", "global", "shared", Completion.GROUP, 16, (16,), in_line=True
 )
 _COPIES = {"gfx950": (_LDS_LOAD,)}
-# "MFMA transpose load from LDS": DS_READ_B64_TR_B16.
-_TURNED_BITS = {"gfx950": 16}
+# "MFMA transpose load from LDS": DS_READ_B64_TR_B16 and _B8.
+_TURNED_BITS = {"gfx950": (16, 8)}
 # The guide of each, and its chapter that has the shapes, dtypes and lanes of MFMA.
 _CHAPTER = "Matrix Arithmetic Instructions"
 _GUIDES = {
@@ -95,7 +97,8 @@ def _machine(name: str) -> Machine:
         register_granule=8 * _LANES,
         matrices=tuple(_mfma(name)),
         copies=_COPIES.get(name, ()),
-        turned_bits=_TURNED_BITS.get(name, 0),
+        adds_pairs=True,  # "Vector ALU": V_PK_ADD_F32
+        turned_bits=_TURNED_BITS.get(name, ()),
         dies=_DIES[name],
         without=_WITHOUT | dict(_products_without(name)),
     )

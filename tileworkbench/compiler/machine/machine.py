@@ -67,12 +67,13 @@ class Machine:
     `register_granule` for a warp, at most `thread_registers` of a thread. `matrices` has the best
     first for each dtype. `atomics` says how many neighbours one instruction adds to memory, each
     atomically, by scope and dtype. `pairs` are the 16-bit floats to which one instruction rounds
-    two float32. `memory_barriers`: threads can wait for a barrier in shared memory. `dot_product`:
-    a thread multiplies and adds four signed bytes at once. `cluster_blocks` can share their memory,
-    0 for none. `dies` take the blocks of a launch in turn, each with a cache of its own.
-    `early_launch`: a launch can begin before the one in front of it has ended. `turned_bits`: 16
-    lanes turn elements of so many bits while they read them from shared memory (`LoadTurned`), 0
-    for none. `without` names what kernels cannot use, as messages call it, with the way around it.
+    two float32; `adds_pairs`: one adds two float32 to two others. `memory_barriers`: threads can
+    wait for a barrier in shared memory. `dot_product`: a thread multiplies and adds four signed
+    bytes at once. `cluster_blocks` can share their memory, 0 for none. `dies` take the blocks of a
+    launch in turn, each with a cache of its own. `early_launch`: a launch can begin before the one
+    in front of it has ended. `turned_bits`: 16 lanes turn elements of so many bits while they read
+    them from shared memory (`LoadTurned`). `without` names what kernels cannot use, as messages
+    call it, with the way around it.
     """
 
     name: str
@@ -88,12 +89,13 @@ class Machine:
     copies: tuple[CopyEngine, ...] = ()
     atomics: Mapping[tuple[str, str], int] = field(default_factory=dict, hash=False)
     pairs: tuple[str, ...] = ()
+    adds_pairs: bool = False
     memory_barriers: bool = False
     dot_product: bool = False
     cluster_blocks: int = 0
     dies: int = 1
     early_launch: bool = False
-    turned_bits: int = 0
+    turned_bits: tuple[int, ...] = ()
     without: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def warp_registers(self, count: int) -> int:

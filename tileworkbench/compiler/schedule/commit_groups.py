@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.build import const_int, unary
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.simt import AsyncCopy, CommitGroup, WaitGroup
 from tileworkbench.compiler.ir.stmt import For, If, Seq, Stmt
@@ -69,7 +69,9 @@ class CommitGroups:
         if len(stages) > 1 or not all(map(_is_certain, counted)):
             return (whole,)  # some groups of the prologue are empty, or of some iterations
         cond = step.exists(ahead - stages.pop())
-        return (wait,) if cond is None else (If(cond, wait, whole, site=site),)
+        if cond is None:
+            return (wait,)
+        return (wait, If(unary("not", cond), whole, site=site))  # one branch less than two arms
 
     def behind(self, at: int, step: Step) -> Sequence[Stmt]:
         """The end of a group, also where its copies have no iteration to work on."""

@@ -107,13 +107,13 @@ class _Emulation:
 _LOAD = re.compile(r'\n  __asm\("llvm\.amdgcn\.raw\.buffer\.load\.v\d[if]32"\);')
 _LOADED = " {\n  return emu::buffer_load((const unsigned*)&tensor, more, at);\n}"
 # Inline assembly: its text, what it takes, and what it changes.
-_ASSEMBLY = re.compile(r'asm volatile\(("[^"]*")\s*: :((?: "\w"\(\w+\),?)*) :[^;]*;')
+_ASSEMBLY = re.compile(r'asm volatile\(("[^"]*")\s*: :((?: "[^"]+"\(\w+\),?)*) :[^;]*;')
 
 
 def _assembly(call: re.Match[str]) -> str:
     """A call of what executes assembly."""
     taken = re.findall(r"\((\w+)\)", call[2])
-    values = [call[1], *(f"(uint64_t){name}" for name in taken)]
+    values = [call[1], *(f"emu::Operand({name})" for name in taken)]
     return f"emu::assembly({', '.join(values)});"
 
 

@@ -159,12 +159,13 @@ static void complete(int first, int last) {
     } else if (kind == FIRST) {
       own.result = lowest;
     } else if (kind == TURN) {
-      // Lanes 4 r .. 4 r + 3 of 16 have row r; this lane's is a column.
-      int column = lane % 16;
+      // Of elements of 16 bits, lanes 4 r .. 4 r + 3 of 16 have row r; of 8 bits, lanes 2 r and
+      // 2 r + 1. This lane's is a column.
+      int column = lane % 16, bits = own.b, rows = 64 / bits, lanes = 16 / rows;
       own.result = 0;
-      for (int row = 0; row < 4; ++row) {
-        uint64_t piece = threads[first + lane - column + 4 * row + column / 4].a;
-        own.result |= (piece >> 16 * (column % 4) & 0xffff) << 16 * row;
+      for (int row = 0; row < rows; ++row) {
+        uint64_t piece = threads[first + lane - column + lanes * row + column / rows].a;
+        own.result |= (piece >> bits * (column % rows) & ((1u << bits) - 1)) << bits * row;
       }
     }
   }
@@ -192,6 +193,11 @@ static unsigned moved(unsigned x, unsigned control, int site) {
   return (unsigned)in_wave(PERMUTE, site, x, 4 * ((at & ~15u) | from));
 }
 
+// "V_RSQ_F32": subnormal numbers are zero.
+static float rsq(float x) {
+  return 1.0f / __builtin_sqrtf(__builtin_fabsf(x) < 1.17549435e-38f ? x * 0.0f : x);
+}
+
 // v_perm_b32: selectors 0 to 3 are bytes of the second operand, 4 to 7 of the first, 12 is zero.
 static unsigned permuted(unsigned first, unsigned second, unsigned selectors) {
   unsigned long long both = (unsigned long long)first << 32 | second;
@@ -202,6 +208,26 @@ static unsigned permuted(unsigned first, unsigned second, unsigned selectors) {
     made |= (selector == 12 ? 0 : (unsigned)(both >> 8 * selector & 255)) << 8 * at;
   }
   return made;
+}
+
+// Loads of buffers ---------------------------------------------------------------------------------
+
+// What bytes `more + at` of a tensor are, as a vector of the type that is asked for. The first four
+// words are where the tensor begins, its bytes, and 32-bit elements without a stride.
+struct Loaded {
+  const unsigned char* from;
+  template <class Vector> operator Vector() const {
+    Vector made;
+    memcpy(&made, from, sizeof made);
+    return made;
+  }
+};
+
+static Loaded buffer_load(const unsigned* words, int more, int at) {
+  uint64_t base = words[0] | (uint64_t)words[1] << 32, place = (uint64_t)(unsigned)more + (unsigned)at;
+  if (words[1] >> 16 || words[3] != 0x27000) fail("a tensor of the words %x, %x", words[1], words[3]);
+  if (at < 0 || more < 0 || place >= words[2]) fail("a load of byte %u of a tensor", (unsigned)place);
+  return {(const unsigned char*)base + place};
 }
 
 // Assembly: loads to LDS, which come as late as waits let them -------------------------------------
@@ -228,14 +254,27 @@ static void load_lds(unsigned m0, const unsigned char* from) {
   memset(load.to, 0xFF, 16);
 }
 
-static void assembly(const char* text, uint64_t x = 0, uint64_t y = 0, uint64_t z = 0) {
-  const char load[] = "s_mov_b32 m0, %0\n\ts_nop 3\n\tglobal_load_lds_dwordx4 ";
-  const char* place = strncmp(text, load, sizeof load - 1) ? "" : text + sizeof load - 1;
+// What assembly takes: a number, a pointer, or the four words of a tensor.
+struct Operand {
+  uint64_t bits[2] = {};
+  Operand() {}
+  template <class T> Operand(const T& x) { memcpy(bits, &x, sizeof x); }
+};
+
+// The first operand of a load is M0. It takes a cycle until what is written there counts.
+static void assembly(const char* text, Operand m0 = {}, Operand x = {}, Operand y = {}, Operand z = {}) {
+  const char nop[] = "s_nop 3\n\t";
+  const char* load = strncmp(text, nop, sizeof nop - 1) ? "" : text + sizeof nop - 1;
+  const unsigned char* from = (const unsigned char*)x.bits[0];
   int pending;
-  if (sscanf(text, "s_waitcnt vmcnt(%d)", &pending) == 1) wait_loads(pending);
-  else if (!strcmp(place, "%1, off")) load_lds((unsigned)x, (const unsigned char*)y);
-  else if (!strcmp(place, "%2, %1")) load_lds((unsigned)x, (const unsigned char*)y + (unsigned)z);
-  else fail("assembly that is not known here: %s", text);
+  if (sscanf(text, "s_waitcnt vmcnt(%d)", &pending) == 1) return wait_loads(pending);
+  if (!strcmp(load, "buffer_load_dwordx4 %1, %2, %3 offen lds"))
+    from = buffer_load((const unsigned*)y.bits, (int)x.bits[0], (int)z.bits[0]).from;
+  else if (!strcmp(load, "global_load_lds_dwordx4 %2, %1"))
+    from += (unsigned)y.bits[0];
+  else if (strcmp(load, "global_load_lds_dwordx4 %1, off"))
+    fail("assembly that is not known here: %s", text);
+  load_lds((unsigned)m0.bits[0], from);
 }
 
 struct Turned {
@@ -248,32 +287,12 @@ struct Turned {
   }
 };
 
-static Turned turned(const void* from, int site) {
+static Turned turned(const void* from, int bits, int site) {
   uint64_t at = (const unsigned char*)from - __start_lds, piece;
   if (at % 8 || at + 8 > (uint64_t)(__stop_lds - __start_lds))
     fail("ds_read_tr of byte %u of LDS", (unsigned)at);
   memcpy(&piece, from, 8);
-  return {in_wave(TURN, site, piece, 0)};
-}
-
-// Loads of buffers ---------------------------------------------------------------------------------
-
-// What bytes `more + at` of a tensor are, as a vector of the type that is asked for. The first four
-// words are where the tensor begins, its bytes, and 32-bit elements without a stride.
-struct Loaded {
-  const unsigned char* from;
-  template <class Vector> operator Vector() const {
-    Vector made;
-    memcpy(&made, from, sizeof made);
-    return made;
-  }
-};
-
-static Loaded buffer_load(const unsigned* words, int more, int at) {
-  uint64_t base = words[0] | (uint64_t)words[1] << 32, place = (uint64_t)(unsigned)more + (unsigned)at;
-  if (words[1] >> 16 || words[3] != 0x27000) fail("a tensor of the words %x, %x", words[1], words[3]);
-  if (at < 0 || more < 0 || place >= words[2]) fail("a load of byte %u of a tensor", (unsigned)place);
-  return {(const unsigned char*)base + place};
+  return {in_wave(TURN, site, piece, bits)};
 }
 
 // MFMA -----------------------------------------------------------------------------------------
@@ -509,8 +528,12 @@ static int run(void (*const* kernels)()) {
 #define __builtin_amdgcn_mov_dpp(x, control, rows, banks, bound) \
   emu::moved(x, control, __COUNTER__)
 #define __builtin_amdgcn_ds_swizzle(x, pattern) emu::swizzled(x, pattern, __COUNTER__)
+#define __builtin_amdgcn_rsqf(x) emu::rsq(x)
 #define __builtin_amdgcn_perm(first, second, selectors) emu::permuted(first, second, selectors)
-#define __builtin_amdgcn_ds_read_tr16_b64_v4i16(from) emu::turned((const void*)(from), __COUNTER__)
+#define __builtin_amdgcn_ds_read_tr16_b64_v4i16(from) \
+  emu::turned((const void*)(from), 16, __COUNTER__)
+#define __builtin_amdgcn_ds_read_tr8_b64_v2i32(from) \
+  emu::turned((const void*)(from), 8, __COUNTER__)
 #define __builtin_amdgcn_readfirstlane(x) \
   ((unsigned)emu::in_wave(emu::FIRST, __COUNTER__, (unsigned)(x), 0))
 #define __builtin_amdgcn_ballot_w64(on) emu::in_wave(emu::BALLOT, __COUNTER__, on, 0)

@@ -44,8 +44,10 @@ class Dialect(ABC):
     messages. Every text begins with `prelude`. `helpers` are the functions that texts may call;
     `bit_casts` those that read bits as another dtype, by both dtypes; `math` those of <math.h> that
     it calls otherwise, or has beside them. `picks` make a word of elements of 8 or 16 bits that
-    lie some way apart in an array of words, where the language has functions for that. Kernels
-    cannot use the names in `words`, nor what `pattern` matches.
+    lie some way apart in an array of words, where the language has functions for that.
+    `small_half` makes a float32 of an integer by way of float16, given the least one there is,
+    which has at most 1,023 behind it. Kernels cannot use the names in `words`, nor what `pattern`
+    matches.
     """
 
     language: ClassVar[str]
@@ -65,6 +67,7 @@ class Dialect(ABC):
 
     helpers: ClassVar[Mapping[str, Helper]]
     picks: ClassVar[Mapping[int, str]] = {}
+    small_half: ClassVar[str | None] = None
 
     @property
     @abstractmethod

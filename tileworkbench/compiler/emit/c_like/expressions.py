@@ -52,6 +52,7 @@ class Expressions:
         self.tables: dict[tuple[str, str], str] = {}  # of constants, by type and entries
         self.known: dict[Expr, str] = {}  # what counters of loops stand for
         self.vectors: dict[Load, list[str]] = {}  # the words of vectors read from memory
+        self.halves: set[Expr] = set()  # variables of float32 that were float16
 
     def use(self, name: str, helper: Helper | None = None) -> str:
         """The name of a helper, which is emitted from now on."""
@@ -99,6 +100,8 @@ class Expressions:
                 parts = [self.text(part, lane) for part in (cond, then, other)]
                 return chosen(*parts)
             case ir.Cast(inner, dtype):
+                if dtype.scalar == "float16" and (product := self.half_product(inner, lane)):
+                    return f"{self.use('f16_from_f32')}({product})"
                 return self.cast(self.text(inner, lane), inner.dtype.scalar, dtype.scalar)
             case ir.Reinterpret(Load() as whole, dtype) if whole.dtype.lanes > 1 == dtype.lanes:
                 return self.word(whole, dtype)
@@ -230,6 +233,32 @@ class Expressions:
         if target.is_bool:
             return joined("ne", text, "0")
         return Text(f"({self.c_type(target)}){wrapped(text)}", 14)
+
+    def half_product(self, value: Expr, lane: str | None) -> str | None:
+        """A small integer, or the product of one and a float16, as a float32. It is written so that
+        compilers see that one instruction of float16 gives the same, once it is rounded.
+        """
+        if isinstance(value, ir.Binary) and value.op == "mul":
+            for code, half in ((value.a, value.b), (value.b, value.a)):
+                if isinstance(code, ir.Cast) and self.is_half(half):
+                    number = self.half_product(code, lane)
+                    return number and joined("mul", number, self.text(half, lane))
+        if isinstance(value, ir.Cast) and value.dtype.scalar == "float32":
+            value = value.value
+        helper, dtype = self.dialect.small_half, value.dtype
+        if helper is None or not dtype.is_int or dtype.lanes > 1:
+            return None
+        bounds = self.ranges.bounds(value)
+        if bounds.low is None or bounds.high is None or not -1024 <= bounds.low <= bounds.high:
+            return None
+        if bounds.high - bounds.low > 1023:
+            return None
+        return f"{self.use(helper)}({bare(self.text(value, lane))}, {bounds.low})"
+
+    def is_half(self, value: Expr) -> bool:
+        """Whether a float32 is one of float16's numbers, because it was one."""
+        cast = isinstance(value, ir.Cast) and value.value.dtype.scalar == "float16"
+        return value in self.halves or (cast and value.dtype.scalar == "float32")
 
     def low_bits(self, text: str, dtype: DType) -> str:
         """The low four bits of an integer as an element of `dtype`."""

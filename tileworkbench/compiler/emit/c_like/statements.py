@@ -130,6 +130,8 @@ class KernelWriter:
                 if self.is_running(value):
                     self.running.add(var)
                 self.front.declared.add(var)
+                if self.expressions.is_half(value):
+                    self.expressions.halves.add(var)
                 self.define(depth, var.dtype, self.named(var), self.expressions(value))
             case st.Alloc():
                 self.alloc(stmt, depth)

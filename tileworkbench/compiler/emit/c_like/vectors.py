@@ -16,6 +16,7 @@ from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import add, const_int, int_const, is_zero, mul
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load, Ramp
 from tileworkbench.compiler.ir.rewrite import walk
+from tileworkbench.compiler.ir.sizes import const_shape
 from tileworkbench.compiler.ir.types import DType
 
 _PIECE = 128  # bits of the widest access
@@ -180,8 +181,12 @@ class VectorWriter:
         return lines
 
     def is_whole_words(self, buffer: Buffer, base: Expr, lanes: int) -> bool:
-        """Whether so many elements of a packed array from `base` on are 32-bit words of it."""
+        """Whether so many elements of a packed array from `base` on are 32-bit words of it. A part
+        of a word that has no other elements is one, too.
+        """
         per = 32 // bits_of(buffer.dtype)
+        if const_shape(buffer) == (lanes,) and lanes < per:
+            return is_zero(base)
         return lanes % per == 0 and self.expressions.ranges.divides(per, base)
 
     def into_parts(self, buffer: Buffer, base: Expr, value: Expr, lanes: int) -> list[str]:
@@ -246,7 +251,8 @@ class VectorWriter:
         pair = self.dialect.pair(dtype)
         wide = value.value if isinstance(value, ir.Cast) else value
         if pair and wide.dtype.scalar == "float32" and len(lanes) == 2:
-            low, high = (self.expressions.text(wide, lane) for lane in lanes)
+            write = self.expressions.half_product
+            low, high = (write(wide, lane) or self.expressions.text(wide, lane) for lane in lanes)
             return f"{self.expressions.use(pair)}({low}, {high})"
         return self.joined(dtype, [self.expressions.text(value, lane) for lane in lanes])
 

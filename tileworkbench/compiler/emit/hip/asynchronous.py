@@ -13,7 +13,7 @@ from math import prod
 from tileworkbench.compiler.emit.c_like.helpers import Helper
 from tileworkbench.compiler.emit.c_like.statements import KernelWriter
 from tileworkbench.compiler.emit.hip.functions import function
-from tileworkbench.compiler.emit.hip.tensors import in_bytes, split_place
+from tileworkbench.compiler.emit.hip.tensors import in_bytes, place_in_tensor, split_place
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int, int_const
@@ -24,11 +24,17 @@ from tileworkbench.compiler.ir.rewrite import statements, substitute
 FIRST = "wave_tx"  # the first thread of a wave, which is the same number for all of its threads
 _MOST = 63  # that vmcnt can say
 
-# M0 has the place of the first lane; who writes it has to wait a cycle, and four more behind a
-# vector instruction that wrote what `from` is in ("Manually inserted wait states"). The compiler
-# does neither for what stands in assembly.
-_LOAD = """  asm volatile("s_mov_b32 m0, %0\\n\\ts_nop 3\\n\\tglobal_load_lds_dwordx4 {place}"
-               : : "s"(to), {given} : "m0", "memory");"""
+# M0 has the place of the first lane; the load has to wait for who writes it, and four cycles more
+# for a vector instruction that wrote another of its scalars ("Manually inserted wait states"). The
+# compiler does neither for what stands in assembly.
+_LOAD = """  asm volatile("s_nop 3\\n\\t{instruction}" : : "{{m0}}"(to), {given} : "memory");"""
+
+
+def _load(signature: str, instruction: str, given: str) -> Helper:
+    return Helper(
+        function(f"void {signature}", _LOAD.format(instruction=instruction, given=given))
+    )
+
 
 COPIES: dict[str, Helper] = {
     "lds_address": Helper(
@@ -38,17 +44,20 @@ COPIES: dict[str, Helper] = {
             "(const __attribute__((address_space(3))) void*)at;",
         )
     ),
-    "load_lds_16": Helper(
-        function(
-            "void load_lds_16(unsigned to, const void* from, unsigned more)",
-            _LOAD.format(place="%2, %1", given='"s"(from), "v"(more)'),
-        )
+    "load_lds_16": _load(
+        "load_lds_16(unsigned to, u32x4 tensor, int more, int at)",
+        "buffer_load_dwordx4 %1, %2, %3 offen lds",
+        '"v"(more), "s"(tensor), "s"(at)',
     ),
-    "load_lds_16_from": Helper(
-        function(
-            "void load_lds_16_from(unsigned to, const void* from)",
-            _LOAD.format(place="%1, off", given='"v"(from)'),
-        )
+    "load_lds_16_behind": _load(
+        "load_lds_16_behind(unsigned to, const void* from, unsigned more)",
+        "global_load_lds_dwordx4 %2, %1",
+        '"s"(from), "v"(more)',
+    ),
+    "load_lds_16_from": _load(
+        "load_lds_16_from(unsigned to, const void* from)",
+        "global_load_lds_dwordx4 %1, off",
+        '"v"(from)',
     ),
 }
 
@@ -71,12 +80,14 @@ def copy_in_line(stmt: simt.AsyncCopy, writer: KernelWriter) -> str:
     writer.expressions.ranges.enter(first, int_const(0), threads, 1)
     places = tuple(substitute(index, {thread: first}) for index in stmt.dst.indices)
     to = f"{use('lds_address')}({address(Address(stmt.dst.buffer, places))})"
-    parts = split_place(stmt.src.indices[0], stmt.src.buffer, writer)
-    if parts is None:
+    index, source = stmt.src.indices[0], stmt.src.buffer
+    if (place := place_in_tensor(index, source, writer)) is not None:
+        return f"{use('load_lds_16')}({', '.join([to, *place])});"
+    if (parts := split_place(index, source, writer)) is None:
         return f"{use('load_lds_16_from')}({to}, {address(stmt.src)});"
     base, more = parts
-    start = address(Address(stmt.src.buffer, (base,)))
-    return f"{use('load_lds_16')}({to}, {start}, {in_bytes(more, stmt.src.buffer, writer)});"
+    start = address(Address(source, (base,)))
+    return f"{use('load_lds_16_behind')}({to}, {start}, {in_bytes(more, source, writer)});"
 
 
 def with_first(lines: tuple[str, ...] | list[str], thread: str) -> list[str]:

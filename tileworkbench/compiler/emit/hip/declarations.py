@@ -73,6 +73,9 @@ def _mathematics() -> dict[str, str]:
     erf = "1.12837917f * x * (1.0f + y * (-0.33333333f + y * (0.1f + y * (-0.023809524f + "
     exp = "__builtin_expf"
     bodies = {
+        "rsqrt_f32": "  const bool small = x < 1.17549435e-38f;  // which v_rsq takes for zero\n"
+        "  float y = __builtin_amdgcn_rsqf(small ? x * 16777216.0f : x);\n"
+        "  return small ? y * 4096.0f : y;",
         "reduced_f32": "  float k = __builtin_rintf(x * 0.15915494f);\n"
         "  x = __builtin_fmaf(k, -6.28125f, x);\n"
         "  x = __builtin_fmaf(k, -1.9353072e-03f, x);\n"
@@ -117,7 +120,7 @@ MATH = {
     "nearbyint": "__builtin_rint",
 }
 FUNCTIONS = _mathematics()
-_ALSO_DOUBLE = frozenset({"sqrt", "fma", "floor", "ceil", "trunc", "round", "nearbyint"})
+_ALSO_DOUBLE = frozenset({"rsqrt", "sqrt", "fma", "floor", "ceil", "trunc", "round", "nearbyint"})
 
 
 def has_double(name: str) -> bool:
@@ -148,7 +151,6 @@ DECLARATIONS: dict[str, str] = {
     "i64r1": "typedef long i64r1 __attribute__((aligned(4), may_alias));",
     **{name: f"#define {name} __builtin_{name}" for name in _BUILTINS},
     **{name: f"#define {name}(x) __builtin_bit_cast({to}, x)" for name, to in _CASTS.items()},
-    "rsqrtf": "#define rsqrtf(x) (1.0f / __builtin_sqrtf(x))",
     "rsqrt": "#define rsqrt(x) (1.0 / __builtin_sqrt(x))",
     "min": "#define min(x, y) ((x) < (y) ? (x) : (y))",
     "max": "#define max(x, y) ((x) > (y) ? (x) : (y))",

@@ -73,6 +73,7 @@ class Hip(Dialect):
     bit_casts = BIT_CASTS
     helpers = HELPERS
     picks: ClassVar[Mapping[int, str]] = {16: "pick16", 8: "pick8"}
+    small_half = "small_f16"
     math = {**MATH, "rsqrt": "rsqrt"}
     words = frozenset(
         {*DECLARATIONS, FIRST, "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize"}
@@ -132,7 +133,7 @@ class Hip(Dialect):
                 f"'T.{name}' of '{dtype}' is not there on HIP without ROCm's device library",
                 hint="convert the value to 'float32' first",
             )
-        own = f"{name}_f32"
+        own = f"{name}_f{dtype.bits}"
         return f"{own}({', '.join(args)})" if own in FUNCTIONS else None
 
     def atomic(
@@ -172,7 +173,7 @@ class Hip(Dialect):
                 return [self.product(stmt, writer)]
             case simt.LoadTurned(dst, src):
                 pointers = writer.register_words(dst), writer.expressions.address(src)
-                return [f"{use('read_turned')}({', '.join(pointers)});"]
+                return [f"{use(f'read_turned_{src.buffer.dtype.bits}')}({', '.join(pointers)});"]
             case simt.AsyncCopy(in_line=True):
                 return [copy_in_line(stmt, writer)]
             case simt.CommitGroup(simt.Engine.CP_ASYNC):

@@ -30,9 +30,10 @@ _PICK_8 = f"""  const unsigned second = i & 1 ? 0x07050301u : 0x06040200u;
   const unsigned low = {_PERM}(w[(i + step) / 4], w[i / 4], pair);
   const unsigned high = {_PERM}(w[(i + 3 * step) / 4], w[(i + 2 * step) / 4], pair);
   return {_PERM}(high, low, i & 1 ? 0x07060302u : 0x05040100u);"""
-# Every 16 lanes turn 4 rows of 16 elements: each names four elements and gets a column.
-_TURN = """  typedef __attribute__((address_space(3))) i16r4* place;
-  *(i16r4*)to = __builtin_amdgcn_ds_read_tr16_b64_v4i16((place)from);"""
+# Every 16 lanes turn 4 rows of 16 elements, or 8 rows of bytes: each names 64 bits of a row and
+# gets a column.
+_TURN = """  typedef __attribute__((address_space(3))) {vector}* place;
+  *({vector}*)to = __builtin_amdgcn_ds_read_tr{bits}_b64_{kind}((place)from);"""
 
 HELPERS: dict[str, Helper] = {
     **common_helpers(function, BIT_CASTS, "high_product"),
@@ -57,6 +58,11 @@ HELPERS: dict[str, Helper] = {
         "  i16r2 both = __builtin_bit_cast(i16r2, words[i / 2]);",
         "  both[i % 2] = (short)x;",
         "  words[i / 2] = __builtin_bit_cast(unsigned, both);",
+    ),
+    "small_f16": _helper(  # the lowest bits of 1024 are integers, and the difference is exact
+        "float small_f16(int x, int low)",
+        "  _Float16 y = __builtin_bit_cast(_Float16, (short)(x + (0x6400 - low)));",
+        "  return (float)(_Float16)(y - (_Float16)(1024 - low));",
     ),
     "f16_pair": _helper(
         "unsigned f16_pair(float low, float high)",
@@ -88,7 +94,13 @@ HELPERS: dict[str, Helper] = {
     },
     "pick16": _helper("unsigned pick16(const unsigned* w, int i, int step)", _PICK_16),
     "pick8": _helper("unsigned pick8(const unsigned* w, int i, int step)", _PICK_8),
-    "read_turned": _helper("void read_turned(unsigned* to, const void* from)", _TURN),
+    **{
+        f"read_turned_{bits}": _helper(
+            f"void read_turned_{bits}(unsigned* to, const void* from)",
+            _TURN.format(vector=vector, bits=bits, kind=kind),
+        )
+        for bits, vector, kind in ((16, "i16r4", "v4i16"), (8, "i32r2", "v2i32"))
+    },
     **COPIES,
     **TENSORS,
     **ATOMICS,

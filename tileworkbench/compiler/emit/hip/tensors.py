@@ -40,25 +40,38 @@ def tensor_read(load: Load, kind: tuple[str, int], writer: KernelWriter) -> str 
     """A vector of a tensor, read in a loop: from a place of the thread's and one of the wave's.
     None for other memory, and for a tensor whose places are not known to have 32 bits.
     """
-    (index,), buffer = load.indices, load.buffer
-    shape, (c_type, count) = const_shape(buffer), kind
-    if buffer.scope != "global" or writer.front.loop is None or not isinstance(index, Ramp):
+    (index,), (c_type, count) = load.indices, kind
+    if writer.front.loop is None or not isinstance(index, Ramp) or count not in (2, 4):
         return None
-    whole = load.dtype.lanes * buffer.dtype.bits == 32 * count
-    if shape is None or buffer.strides or c_type not in ("unsigned", "float") or not whole:
+    whole = load.dtype.lanes * load.buffer.dtype.bits == 32 * count
+    words = whole and c_type in ("unsigned", "float")
+    place = place_in_tensor(index.base, load.buffer, writer) if words else None
+    if place is None:
         return None
-    if count not in (2, 4) or buffer not in parameters(writer.program):
+    return f"{writer.expressions.use(*_load_helper(c_type, count))}({', '.join(place)}, 0)"
+
+
+def place_in_tensor(
+    index: Expr, buffer: Buffer, writer: KernelWriter
+) -> tuple[str, str, str] | None:
+    """The words of a tensor, and the bytes at which an element is as a number of the thread's and
+    one of the wave's; None for other memory and larger tensors.
+    """
+    shape = const_shape(buffer)
+    if buffer.scope != "global" or shape is None or buffer.strides:
         return None
     bytes_ = prod(shape) * buffer.dtype.bits // 8
-    parts = split_place(index.base, buffer, writer)
-    low = None if parts is None else writer.expressions.ranges.bounds(parts[0]).low
-    if parts is None or low is None or low < 0 or not 0 < bytes_ < _MOST:
+    if buffer not in parameters(writer.program) or not 0 < bytes_ < _MOST:
         return None
-    base, more = (in_bytes(part, buffer, writer) for part in parts)
-    use, name = writer.expressions.use, writer.named(buffer)
-    made = f"{use('tensor_words')}({name}, {bytes_}u)"
+    parts = split_place(index, buffer, writer)
+    low = None if parts is None else writer.expressions.ranges.bounds(parts[0]).low
+    if parts is None or low is None or low < 0:
+        return None
+    base, more = (bare(in_bytes(part, buffer, writer)) for part in parts)
+    name = writer.named(buffer)
+    made = f"{writer.expressions.use('tensor_words')}({name}, {bytes_}u)"
     words = writer.front.hoisted(made, (), f"words_of_{name}", "const u32x4 {name} = {text};")
-    return f"{use(*_load_helper(c_type, count))}({words}, {bare(more)}, {bare(base)}, 0)"
+    return words, more, base
 
 
 def _load_helper(c_type: str, count: int) -> tuple[str, Helper]:

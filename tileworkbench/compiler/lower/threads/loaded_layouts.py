@@ -23,7 +23,7 @@ from tileworkbench.compiler.lower.threads.context import ThreadContext
 from tileworkbench.compiler.lower.threads.inference import LayoutMap, Proposal
 from tileworkbench.compiler.lower.threads.registers import register_map
 from tileworkbench.compiler.lower.threads.shared_layouts import Reader, operand_layout
-from tileworkbench.compiler.lower.threads.turning import ROWS, lanes_that_turn
+from tileworkbench.compiler.lower.threads.turning import lanes_that_turn, turned_rows
 from tileworkbench.compiler.machine.machine import Machine, SharedMemory
 
 _SAMPLE = 16  # registers of a lane whose stores are counted
@@ -62,14 +62,15 @@ def _accesses(fragment: Fragment, bits: int, reads: bool, rows_last: bool = Fals
 @lru_cache(maxsize=256)
 def _turning(operand: Fragment, bits: int) -> Accesses | None:
     """The accesses of lanes that turn what they read, None where they cannot."""
-    lanes = lanes_that_turn(operand)
+    rows = turned_rows(bits)
+    lanes = lanes_that_turn(operand, rows)
     if lanes is None:
         return None
     held = [lanes.evaluate(lane) for lane in range(operand.threads)]
     starts = tuple(
-        tuple((int(k) + more, int(n)) for n, k in held) for more in range(0, operand.slots, ROWS)
+        tuple((int(k) + more, int(n)) for n, k in held) for more in range(0, operand.slots, rows)
     )
-    return Accesses(starts, ROWS * bits // 8, True)
+    return Accesses(starts, rows * bits // 8, True)
 
 
 def loaded_layout(
@@ -81,7 +82,7 @@ def loaded_layout(
     """
     rows, columns = shape[-2:]
     loads = _accesses(operand, bits, True, not k_last)
-    if machine.turned_bits == bits and not k_last:
+    if bits in machine.turned_bits and not k_last:
         loads = _turning(operand, bits) or loads
     stores = loads if result is None else _accesses(result, bits, False)
     chosen = _chosen(columns, bits, (loads, stores), machine.name, machine.shared)

@@ -21,7 +21,7 @@ from tileworkbench.compiler.lower.threads.context import ThreadContext
 from tileworkbench.compiler.lower.threads.formulas import map_exprs
 from tileworkbench.compiler.lower.threads.loops import scale, shift, unrolled
 from tileworkbench.compiler.lower.threads.registers import matrix_origins, register_map
-from tileworkbench.compiler.lower.threads.turning import ROWS, lanes_that_turn
+from tileworkbench.compiler.lower.threads.turning import lanes_that_turn, turned_rows
 from tileworkbench.compiler.machine import instructions as machine
 from tileworkbench.compiler.machine.instructions import MatrixMove
 
@@ -234,14 +234,17 @@ class Loader:
     def _turning(self) -> Layout | None:
         """Where each lane begins to read, if lanes can turn the operand."""
         operand, bits = self.operand, self.context.target.machine.turned_bits
-        if operand.k_last or bits != operand.buffer.dtype.bits or bits != operand.dtype.bits:
+        own = operand.dtype.bits
+        if operand.k_last or own not in bits or own != operand.buffer.dtype.bits:
             return None
-        whole = is_contiguous(operand.region, ROWS, self.context)
-        return lanes_that_turn(operand.atom.fragment) if whole else None
+        rows = turned_rows(own)
+        whole = is_contiguous(operand.region, rows, self.context)
+        return lanes_that_turn(operand.atom.fragment, rows) if whole else None
 
     def _load_turned(self, step: Expr, lanes: Layout) -> Stmt:
         """All atoms of one step, a few registers at once."""
         operand, context = self.operand, self.context
+        rows = turned_rows(operand.dtype.bits)
         outer, k = map_exprs(lanes.mapping, (context.lane,))
         outer, k = self._named(add(operand.first, outer), k)
 
@@ -250,12 +253,12 @@ class Loader:
             into = self.atom(step, at).indices[0]
 
             def part(x: Expr) -> Stmt:
-                column = add(add(scale(step, operand.depth), scale(x, ROWS)), k)
+                column = add(add(scale(step, operand.depth), scale(x, rows)), k)
                 source = Address(operand.buffer, operand.at(row, column))
-                target = Address(self.registers, (add(into, scale(x, ROWS)),))
-                return LoadTurned(target, source, site=operand.site)
+                target = Address(self.registers, (add(into, scale(x, rows)),))
+                return LoadTurned(target, source, rows, site=operand.site)
 
-            return unrolled(context, "x", operand.elements // ROWS, part, operand.site)
+            return unrolled(context, "x", operand.elements // rows, part, operand.site)
 
         return unrolled(context, "i", operand.atoms, atom, operand.site)
 

@@ -190,17 +190,15 @@ class _Reduction:
         produced = reduced_fragment(held.fragment, op.dim, self.keep)
         kept = [n for n, step in enumerate(held.partition.steps) if step.dim != op.dim]
         totals = self._totals(produced)
-        self.stmts.append(
-            unrolled(
-                context,
-                "s",
-                produced.slots,
-                lambda s: Store(totals, (s,), self.values.identity, site=op.site),
-                op.site,
-            )
-        )
-        strides = [self._kept_stride(held, produced, n) for n in kept]
-        self.stmts.append(self._combine_own(held, kept, strides, totals, read))
+        ways = self._ways(held)
+        parts, count = totals, ways * produced.slots
+        if ways > 1:
+            parts = context.temporary(f"{op.dst.name}_parts", totals.dtype, count)
+        self._each(count, lambda s: Store(parts, (s,), self.values.identity, site=op.site))
+        strides = [ways * self._kept_stride(held, produced, n) for n in kept]
+        self.stmts.append(self._combine_own(held, kept, strides, parts, read, ways))
+        if ways > 1:
+            self._each(produced.slots, lambda s: self._joined(totals, parts, s))
         places = thread_places(held.fragment, op.dim, context.threads) or ()
         self.stmts += combine_across(
             totals,
@@ -211,6 +209,22 @@ class _Reduction:
             op.site,
         )
         self._deliver(produced, totals)
+
+    def _each(self, count: int, body: Callable[[Expr], Stmt]) -> None:
+        self.stmts.append(unrolled(self.context, "s", count, body, self.op.site))
+
+    def _ways(self, held: Holding) -> int:
+        """In how many sums a thread adds its elements: two where one instruction adds to both."""
+        last = held.partition.steps[-1] if held.partition.steps else None
+        paired = self.context.target.machine.adds_pairs and self.values.dtype == FLOAT32
+        if not paired or self.op.kind not in (ReduceKind.SUM, ReduceKind.ABSSUM) or last is None:
+            return 1
+        return 2 if last.dim == self.op.dim and last.extent % 2 == 0 else 1
+
+    def _joined(self, totals: Buffer, parts: Buffer, slot: Expr) -> Stmt:
+        """A total from the two sums of its elements."""
+        both = [Load(parts, (binary("add", scale(slot, 2), int_const(n)),)) for n in (0, 1)]
+        return Store(totals, (slot,), self.values.combine(*both), site=self.op.site)
 
     def _totals(self, produced: Fragment) -> Buffer:
         """Registers for the results: the destination's own where they fit."""
@@ -248,9 +262,10 @@ class _Reduction:
         strides: list[int],
         totals: Buffer,
         read: Callable[[Expr, tuple[Expr, ...]], Expr],
+        ways: int = 1,
     ) -> Stmt:
         """Combine the thread's own elements: loops over kept steps around loops over reduced
-        ones.
+        ones. Neighbours take turns in `ways` totals.
         """
         context, site = self.context, self.op.site
         steps = held.partition.steps
@@ -266,7 +281,9 @@ class _Reduction:
                 return unrolled(context, "s", extent, lambda s: inner({**numbers, number: s}), site)
             values = [numbers[n] for n in range(len(order))]
             index = held.indices(values, context)
-            total = _sum_of([scale(numbers[n], s) for n, s in zip(kept, strides, strict=True)])
+            places = [scale(numbers[n], s) for n, s in zip(kept, strides, strict=True)]
+            turn = [binary("floormod", values[-1], int_const(ways))] if ways > 1 else []
+            total = _sum_of([*places, *turn])
             value = self.values.prepare(read(held.slot(values), index[:-1]))
             update = Store(
                 totals, (total,), self.values.combine(Load(totals, (total,)), value), site=site

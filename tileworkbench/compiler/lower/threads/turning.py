@@ -9,22 +9,29 @@ from tileworkbench.compiler.layout.atoms import mfma_operand
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.layout import Layout
 
-ROWS = 4
-"""Rows of a block that 16 lanes turn, and elements of a row that each of them names."""
 _LANES = 16
+_BITS = 64  # that each lane names, and gets
+
+
+def turned_rows(bits: int) -> int:
+    """Rows of a block that 16 lanes turn, and elements of a row that each of them names."""
+    return _BITS // bits
 
 
 @lru_cache(maxsize=64)
-def lanes_that_turn(operand: Fragment) -> Layout | None:
+def lanes_that_turn(operand: Fragment, rows: int) -> Layout | None:
     """``lane -> (n, k)`` of the elements that each lane names, for its first registers of `operand`
-    over ``[n, k]`` to be loaded by lanes that turn them; None where they lie otherwise.
+    over ``[n, k]`` to be loaded by lanes that turn blocks of so many rows; None where they lie
+    otherwise.
     """
     (edge, depth), slots = operand.shape, operand.slots
-    if edge % _LANES or slots % ROWS or operand != mfma_operand(edge, depth):
+    if edge % _LANES or slots % rows or operand != mfma_operand(edge, depth):
         return None
+    pieces = _LANES // rows  # of a row
 
     def place(lane: Any) -> tuple[Any, Any]:
         first = lane % edge // _LANES * _LANES
-        return first + lane % ROWS * ROWS, lane // edge * slots + lane % _LANES // ROWS
+        row = lane // edge * slots + lane % _LANES // pieces
+        return first + lane % pieces * rows, row
 
     return Layout((operand.threads,), place)

@@ -154,9 +154,8 @@ def _leaf_of(stmt: st.Stmt) -> Leaf | None:
             return Leaf(Kind.WAIT, _GROUPS[engine])
         case simt.LoadMatrix(_, src, count):
             return Leaf(Kind.MOVE, reads=_tile(src.buffer, src.indices), shared_bytes=4 * count)
-        case simt.LoadTurned(_, src, elements):
-            reads = _tile(src.buffer, src.indices)
-            return Leaf(Kind.MOVE, reads=reads, shared_bytes=2 * elements)
+        case simt.LoadTurned(_, src):
+            return Leaf(Kind.MOVE, reads=_tile(src.buffer, src.indices), shared_bytes=8)
         case simt.StoreMatrix(dst, _, count):
             return Leaf(Kind.MOVE, writes=_tile(dst.buffer, dst.indices), shared_bytes=4 * count)
         case simt.Exchange(args=args) if order_of(stmt) is None:

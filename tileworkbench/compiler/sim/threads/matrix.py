@@ -186,8 +186,9 @@ def translate_load(stmt: simt.LoadMatrix, expr: ExpressionTranslator) -> Execute
 
 
 def translate_turned(stmt: simt.LoadTurned, expr: ExpressionTranslator) -> Execute:
-    """The closure of a load that turns blocks of 4 rows."""
-    width = 2 * stmt.elements
+    """The closure of a load that turns blocks of `elements` rows."""
+    count, bytes_ = stmt.elements, stmt.src.buffer.dtype.bits // 8
+    width = bytes_ * count
     rows, registers = _Rows(stmt.src, _ALL, expr, width), Registers(stmt.dst, expr)
 
     def load(frame: ThreadFrame) -> None:
@@ -199,9 +200,9 @@ def translate_turned(stmt: simt.LoadTurned, expr: ExpressionTranslator) -> Execu
             row, lanes = storage.row(addresses, width)
             tell_read(frame, storage, (row,), giving[:, None], lanes)
         places = np.where(giving, addresses, 0)
-        pieces = storage.arena.memory[places[:, None] + np.arange(width)].view(np.uint16)
-        blocks = pieces.reshape(-1, 4, 16)  # of 16 lanes: rows of four pieces
-        columns = np.ascontiguousarray(blocks.swapaxes(1, 2)).reshape(-1, 4)
+        pieces = storage.arena.memory[places[:, None] + np.arange(width)].view(f"u{bytes_}")
+        blocks = pieces.reshape(-1, count, 16)  # of 16 lanes: rows of pieces
+        columns = np.ascontiguousarray(blocks.swapaxes(1, 2)).reshape(-1, count)
         registers.write_bytes(frame, columns.view(np.uint8))
 
     return load
