@@ -17,7 +17,7 @@ from tileworkbench.compiler.device.amd import clang
 from tileworkbench.compiler.diagnostics import RunError
 from tileworkbench.compiler.driver import compile_program
 from tileworkbench.compiler.layout.atoms import mfma_operand, mfma_operand_across
-from tileworkbench.compiler.lower.threads.turning import lanes_that_turn
+from tileworkbench.compiler.lower.threads.turning import lanes_that_turn, turned_blocks
 from tileworkbench.kernels import flash_attention, matmul
 
 Tile = tuple[int, int, int]
@@ -49,6 +49,7 @@ BYTES: list[tuple[str, Tile, bool]] = [
     ("int8", (128, 128, 64), False),
     ("int8", (64, 32, 64), True),
     ("float8_e4m3fn", (32, 64, 64), True),
+    ("float8_e5m2", (16, 32, 128), False),
 ]
 
 
@@ -110,7 +111,7 @@ def test_nothing_has_conflicts(dtype: str, depth: int, trans_a: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("edge", "depth", "rows"), [(32, 16, 4), (16, 32, 4), (32, 8, 4), (32, 32, 8), (16, 64, 8)]
+    ("edge", "depth", "rows"), [(32, 16, 4), (16, 32, 4), (32, 8, 4), (32, 32, 8), (16, 64, 8), (32, 64, 8)]
 )
 def test_lanes_name_each_element_of_an_operand_once(edge: int, depth: int, rows: int) -> None:
     operand = mfma_operand(edge, depth)
@@ -119,7 +120,9 @@ def test_lanes_name_each_element_of_an_operand_once(edge: int, depth: int, rows:
     named = set()
     for lane in range(64):
         n, k = lanes.evaluate(lane)
-        for more in range(0, operand.slots, rows):
+        blocks = turned_blocks(operand, rows)
+        for number in range(blocks.size):
+            (more,) = blocks.evaluate(number)
             named |= {(n + at, k + more) for at in range(rows)}
     assert named == {(n, k) for n in range(edge) for k in range(depth)}
 

@@ -25,8 +25,7 @@ __device__ inline u32x4 tensor_words(const void* at, unsigned bytes) {
 }
 
 __device__ inline void load_lds_16(unsigned to, u32x4 tensor, int more, int at) {
-  asm volatile("s_nop 3\n\tbuffer_load_dwordx4 %1, %2, %3 offen lds"
-               : : "{m0}"(to), "v"(more), "s"(tensor), "s"(at) : "memory");
+  asm volatile("s_nop 3\n\tbuffer_load_dwordx4 %1, %2, %3 offen lds" : : "{m0}"(to), "v"(more), "s"(tensor), "s"(at) : "memory");
 }
 
 __device__ inline void wait_loads_0() {

@@ -173,9 +173,17 @@ def _check_warpgroups(grid: WarpGrid) -> None:
 
 
 def mfma_operand(edge: int, depth: int) -> Fragment:
-    """A ``[row, k]`` or B ``[n, k]`` of an MFMA of `edge` x `edge` x `depth` on 64 lanes."""
+    """A ``[row, k]`` or B ``[n, k]`` of an MFMA of `edge` x `edge` x `depth` on 64 lanes. More than
+    16 elements of a lane are 16 of each half along K; no result depends on which they are.
+    """
     per_lane = edge * depth // 64
-    return Fragment((edge, depth), lambda i, k: (i + edge * (k // per_lane), k % per_lane))
+    run = min(per_lane, 16)
+
+    def place(i: Any, k: Any) -> tuple[Any, Any]:
+        part = k % (64 // edge * run)
+        return i + edge * (part // run), k // (64 // edge * run) * run + part % run
+
+    return Fragment((edge, depth), place)
 
 
 def mfma_operand_across(edge: int, depth: int, across: int) -> Fragment:

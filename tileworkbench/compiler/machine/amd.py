@@ -120,7 +120,7 @@ def _mfma(name: str) -> Iterator[MatrixInstruction]:
     best: dict[tuple[Shape, str, str], tuple[int, MatrixInstruction]] = {}
     for archs, a, b, (edge, depth), c in _ROWS:
         bits = edge * depth // _LANES * DType(a).bits
-        for count in {1, _PACKED_BITS // bits} if name in archs else ():
+        for count in {1, max(_PACKED_BITS // bits, 1)} if name in archs else ():
             source = _source(name, a)
             row = _row(a, b, c, edge, depth * count, count, source=source)
             known = best.setdefault(((edge, row.k), a, b), (bits * count, row))
@@ -197,6 +197,8 @@ def _rows() -> Iterator[Row]:
     ):
         for a in kinds:
             for b in kinds:
+                for shape in ((32, 64), (16, 128)) if archs == ("gfx950",) else ():
+                    yield archs, a, b, shape, "float32"
                 for shape in ((32, 16), (16, 32)):
                     yield archs, a, b, shape, "float32"
     for shape in ((32, 4), (16, 8)):

@@ -346,6 +346,10 @@ struct BF8 {
   static float at(const void* p, int i) { return small(((const unsigned char*)p)[i], 2); }
 };
 
+template <int number> struct Format;
+template <> struct Format<0> { typedef FP8 Type; };
+template <> struct Format<1> { typedef BF8 Type; };
+
 // D = A B + C of E x E x K: lane l has of A the row l % E, of B the column l % E, and of both the
 // K / (64 / E) elements along K from (l / E) times as many on. Results of float64: assumed.
 template <int E, int K, class A, class B, class T>
@@ -547,6 +551,11 @@ static int run(void (*const* kernels)()) {
   emu::compare_exchange(p, old, x)
 
 #define EMU(E, K, A, B, T, a, b, c, ...) (emu::mfma<E, K, emu::A, emu::B, T>(a, b, c, __COUNTER__))
+// By the formats of both operands; scales are 1, whose codes are not used.
+#define EMU_FORMATS(E, K, a, b, c, for_a, for_b, ...) \
+  (emu::mfma<E, K, emu::Format<for_a>::Type, emu::Format<for_b>::Type, float>(a, b, c, __COUNTER__))
+#define __builtin_amdgcn_mfma_scale_f32_32x32x64_f8f6f4(...) EMU_FORMATS(32, 64, __VA_ARGS__)
+#define __builtin_amdgcn_mfma_scale_f32_16x16x128_f8f6f4(...) EMU_FORMATS(16, 128, __VA_ARGS__)
 #define __builtin_amdgcn_mfma_f32_32x32x8f16(...) EMU(32, 8, F16, F16, float, __VA_ARGS__)
 #define __builtin_amdgcn_mfma_f32_16x16x16f16(...) EMU(16, 16, F16, F16, float, __VA_ARGS__)
 #define __builtin_amdgcn_mfma_f32_32x32x16_f16(...) EMU(32, 16, F16, F16, float, __VA_ARGS__)

@@ -31,9 +31,7 @@ _LOAD = """  asm volatile("s_nop 3\\n\\t{instruction}" : : "{{m0}}"(to), {given}
 
 
 def _load(signature: str, instruction: str, given: str) -> Helper:
-    return Helper(
-        function(f"void {signature}", _LOAD.format(instruction=instruction, given=given))
-    )
+    return Helper(function(f"void {signature}", _LOAD.format(instruction=instruction, given=given)))
 
 
 COPIES: dict[str, Helper] = {

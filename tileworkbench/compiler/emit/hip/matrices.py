@@ -30,7 +30,10 @@ _OPERANDS = {
     ("f64", 2): ("double", "f64"),
     ("fp8", 2): ("i64r1", "_fp8"),
     ("bf8", 2): ("i64r1", "_bf8"),
+    ("fp8", 8): ("i32r8", "_f8f6f4"),
+    ("bf8", 8): ("i32r8", "_f8f6f4"),
 }
+_FORMATS = {"fp8": 0, "bf8": 1}  # that the instruction for several formats is told
 _RESULTS = {"float32": ("f32", "float"), "float64": ("f64", "double"), "int32": ("i32", "int")}
 
 
@@ -43,8 +46,13 @@ def mfma_helper(row: MatrixInstruction) -> tuple[str, Helper]:
     held = row.a.fragment.slots * bits // 32
     words = held // row.issues
     (a_type, ending), (b_type, other) = (_OPERANDS[kind, words] for kind in kinds)
-    ending = ending if kinds[0] not in ("fp8", "bf8") else other + ending  # as they are given
-    called = f"__builtin_amdgcn_mfma_{result}_{row.m}x{row.m}x{row.k // row.issues}{ending}"
+    scaled, how = "", "0, 0, 0"
+    if words == 8:  # formats, and no scales
+        scaled, how = "scale_", f"{_FORMATS[kinds[1]]}, {_FORMATS[kinds[0]]}, 0, 0, 0, 0"
+    elif kinds[0] in _FORMATS:
+        ending = other + ending  # as they are given
+    size = f"{row.m}x{row.m}x{row.k // row.issues}"
+    called = f"__builtin_amdgcn_mfma_{scaled}{result}_{size}{ending}"
     pointer = "double" if bits == 64 else "unsigned"
     sums = row.c.fragment.slots // row.across
     lines = []
@@ -58,7 +66,7 @@ def mfma_helper(row: MatrixInstruction) -> tuple[str, Helper]:
             at = issue * words * 32 // max(bits, 32)
             b, a = _moved("b", column * held + at), _moved("a", at)
             lines.append(
-                f"  {c} = {called}(*(const {b_type}*){b}, *(const {a_type}*){a}, {c}, 0, 0, 0);"
+                f"  {c} = {called}(*(const {b_type}*){b}, *(const {a_type}*){a}, {c}, {how});"
             )
         if row.across > 1:
             lines += _each(sums, f"c[v * {row.across} + {column}] = {c}[v]")

@@ -23,7 +23,11 @@ from tileworkbench.compiler.lower.threads.context import ThreadContext
 from tileworkbench.compiler.lower.threads.inference import LayoutMap, Proposal
 from tileworkbench.compiler.lower.threads.registers import register_map
 from tileworkbench.compiler.lower.threads.shared_layouts import Reader, operand_layout
-from tileworkbench.compiler.lower.threads.turning import lanes_that_turn, turned_rows
+from tileworkbench.compiler.lower.threads.turning import (
+    lanes_that_turn,
+    turned_blocks,
+    turned_rows,
+)
 from tileworkbench.compiler.machine.machine import Machine, SharedMemory
 
 _SAMPLE = 16  # registers of a lane whose stores are counted
@@ -67,9 +71,9 @@ def _turning(operand: Fragment, bits: int) -> Accesses | None:
     if lanes is None:
         return None
     held = [lanes.evaluate(lane) for lane in range(operand.threads)]
-    starts = tuple(
-        tuple((int(k) + more, int(n)) for n, k in held) for more in range(0, operand.slots, rows)
-    )
+    blocks = turned_blocks(operand, rows)
+    more = [int(blocks.evaluate(number)[0]) for number in range(blocks.size)]
+    starts = tuple(tuple((int(k) + at, int(n)) for n, k in held) for at in more)
     return Accesses(starts, rows * bits // 8, True)
 
 

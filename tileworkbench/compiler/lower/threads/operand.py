@@ -21,7 +21,11 @@ from tileworkbench.compiler.lower.threads.context import ThreadContext
 from tileworkbench.compiler.lower.threads.formulas import map_exprs
 from tileworkbench.compiler.lower.threads.loops import scale, shift, unrolled
 from tileworkbench.compiler.lower.threads.registers import matrix_origins, register_map
-from tileworkbench.compiler.lower.threads.turning import lanes_that_turn, turned_rows
+from tileworkbench.compiler.lower.threads.turning import (
+    lanes_that_turn,
+    turned_blocks,
+    turned_rows,
+)
 from tileworkbench.compiler.machine import instructions as machine
 from tileworkbench.compiler.machine.instructions import MatrixMove
 
@@ -246,6 +250,7 @@ class Loader:
         operand, context = self.operand, self.context
         rows = turned_rows(operand.dtype.bits)
         outer, k = map_exprs(lanes.mapping, (context.lane,))
+        blocks = turned_blocks(operand.atom.fragment, rows)
         outer, k = self._named(add(operand.first, outer), k)
 
         def atom(at: Expr) -> Stmt:
@@ -253,7 +258,8 @@ class Loader:
             into = self.atom(step, at).indices[0]
 
             def part(x: Expr) -> Stmt:
-                column = add(add(scale(step, operand.depth), scale(x, rows)), k)
+                (block,) = map_exprs(blocks.mapping, (x,))
+                column = add(add(scale(step, operand.depth), block), k)
                 source = Address(operand.buffer, operand.at(row, column))
                 target = Address(self.registers, (add(into, scale(x, rows)),))
                 return LoadTurned(target, source, rows, site=operand.site)

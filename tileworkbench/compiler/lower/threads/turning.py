@@ -8,6 +8,7 @@ from typing import Any
 from tileworkbench.compiler.layout.atoms import mfma_operand
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.layout import Layout
+from tileworkbench.compiler.lower.threads.registers import register_map
 
 _LANES = 16
 _BITS = 64  # that each lane names, and gets
@@ -27,11 +28,19 @@ def lanes_that_turn(operand: Fragment, rows: int) -> Layout | None:
     (edge, depth), slots = operand.shape, operand.slots
     if edge % _LANES or slots % rows or operand != mfma_operand(edge, depth):
         return None
-    pieces = _LANES // rows  # of a row
+    pieces, run = _LANES // rows, register_map(operand).run
 
     def place(lane: Any) -> tuple[Any, Any]:
         first = lane % edge // _LANES * _LANES
-        row = lane // edge * slots + lane % _LANES // pieces
-        return first + lane % pieces * rows, row
+        return first + lane % pieces * rows, lane // edge * run + lane % _LANES // pieces
 
     return Layout((operand.threads,), place)
+
+
+@lru_cache(maxsize=64)
+def turned_blocks(operand: Fragment, rows: int) -> Layout:
+    """``number -> k`` of a lane's blocks of so many registers, counted from its first one."""
+    registers = register_map(operand)
+    apart = next((digit.stride for digit in registers.digits if digit.dim), 0)
+    per = registers.run // rows
+    return Layout((operand.slots // rows,), lambda x: x % per * rows + x // per * apart)
