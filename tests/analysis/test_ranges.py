@@ -171,4 +171,19 @@ def kernel(A: T.Tensor((64,), "int32")):
     for store in statements(program.body):
         if isinstance(store, Store):
             assert ranges.linear(store.indices[0]).terms
-            assert ranges.bounds(store.indices[0]).high != 40
+            assert ranges.bounds(store.indices[0]) == Interval(1, 40)
+
+
+def test_a_name_of_what_is_read_has_the_bounds_of_its_value() -> None:
+    program = parse(
+        """
+@T.program(stage="tile")
+def kernel(A: T.Tensor((64,), "int32"), B: T.Tensor((64,), "uint8")):
+    with T.Kernel(1, threads=128) as bx:
+        code = T.int32(B[bx]) & 15
+        A[code - 8] = 0
+"""
+    )
+    ranges = Ranges(program)
+    (store,) = (each for each in statements(program.body) if isinstance(each, Store))
+    assert ranges.bounds(store.indices[0]) == Interval(-8, 7)
