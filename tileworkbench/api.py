@@ -175,6 +175,13 @@ class Recipe:
     source: Source
     options: Options
 
+    @staticmethod
+    def of(kernel: Kernel) -> Recipe:
+        """What a kernel was compiled from."""
+        record = kernel.record
+        where = Source(record.source, record.source_file, record.first_line)
+        return Recipe(record.program, record.target, where, kernel.compiled.options)
+
     def compile(self, make: MakeKernel = Kernel, trace_us: float = 0.0) -> Kernel:
         """The kernel."""
         program, target, source = self.program, self.target, self.source

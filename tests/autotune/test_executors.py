@@ -268,6 +268,23 @@ def test_a_cluster_that_lacks_the_package() -> None:
     )
 
 
+def test_a_sweep_is_measured_by_each_kind_of_machine() -> None:
+    swept = tw.sweep(
+        tw.jit(out_idx=[-1], target="cpu")(doubled),
+        {"block": [8, 16]},
+        constants={"N": 256},
+        bench=True,
+        executor=FakeClient(),
+    )
+    assert [(point.machine, point.config["block"], point.time_us) for point in swept.points] == [
+        (f"the machine {kind}", block, 1e3 / block)
+        for kind in ("fast", "slow")
+        for block in (8, 16)
+    ]
+    assert str(swept).splitlines()[0].split()[-1] == "machine"
+    assert not swept.interrupted
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("distributed") is None,

@@ -177,6 +177,23 @@ def test_two_compile_at_once_and_one_measures_alone(monkeypatch: pytest.MonkeyPa
             running.remove(step)
 
 
+def test_a_sweep_that_measures_has_rows_for_failures_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tw.Kernel, "causes", property(lambda kernel: None))
+    seen: list[tuple[int, int]] = []
+    swept = tw.sweep(
+        tw.jit(out_idx=[-1])(behaving),
+        {"how": [GOOD, FAULT, ODD]},
+        constants={"N": 64},
+        bench=3,
+        progress=lambda *at: seen.append(at),
+    )
+    good, fault, odd = swept.points
+    assert good.time_us > 0 and good.error == ""
+    assert fault.error == "ProcessEndedError: its process ended: SIGSEGV (Segmentation fault)"
+    assert odd.error == "ValueError: no such kernel"
+    assert seen == [(done, 6) for done in (0, 1, 2, 4, 5)]  # one has nothing to measure
+
+
 # Takes turns, and writes down when, by the order of lines in a file.
 TURNS = """
 import sys, time

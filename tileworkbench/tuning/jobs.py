@@ -90,7 +90,7 @@ class Jobs:
             inputs = tuple(copy.deepcopy(list(inputs)))
         wants_results = settings.is_checked and settings.manual_check_prog is not None
         times = settings.warmup, settings.rep
-        return Job(recipe, inputs, setting, *times, expected, wants_results)
+        return Job(recipe, inputs, setting, *times, 0, expected, wants_results)
 
     def judge(self, place: int, job: Job, results: Sequence[Any]) -> None:
         """Ask `manual_check_prog`, which raises where results are wrong."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from tileworkbench.api import Recipe
 from tileworkbench.bench.ceilings import machine_key
-from tileworkbench.bench.timing import do_bench
+from tileworkbench.bench.timing import do_bench, measure
 from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.device.host.llvm import native_target
 from tileworkbench.compiler.device.host.threads import get_num_threads, set_num_threads
@@ -78,6 +78,7 @@ class Job:
         recipe: the kernel.
         inputs: the tensors of a call, or what to make up.
         warmup, rep: milliseconds, see `do_bench`.
+        rounds: time so many rounds instead, as `Kernel.bench` does; 0 for `do_bench`.
         expected: what its results should be; None compares nothing.
         returns: whether the results are wanted.
     """
@@ -87,6 +88,7 @@ class Job:
     setting: Setting
     warmup: float = 25
     rep: float = 100
+    rounds: int = 0
     expected: Expected | None = None
     returns: bool = False
 
@@ -173,10 +175,15 @@ class Measurement:
         """Call it once, and compare what it gives."""
         return self._step(lambda: self._check(job))
 
-    def measure(self, warmup: float, rep: float) -> Outcome:
+    def measure(self, warmup: float, rep: float, rounds: int) -> Outcome:
         """Time its calls."""
-        outcome = self._step(lambda: Outcome(latency=float(do_bench(self._run, warmup, rep))))
-        return replace(outcome, results=self._results)
+
+        def run() -> Outcome:
+            if rounds:
+                return Outcome(latency=measure({"": self._run}, rounds)[""].median)
+            return Outcome(latency=float(do_bench(self._run, warmup, rep)))
+
+        return replace(self._step(run), results=self._results)
 
     def predict(self) -> Outcome:
         """Ask the time model, which measures what it still has to know of a CPU."""
@@ -266,7 +273,7 @@ def measure_configuration(job: Job, held: Processes | None = None) -> Outcome:
         if outcome.error:
             return outcome
         with measuring():
-            return run("measure", job.warmup, job.rep)
+            return run("measure", job.warmup, job.rep, job.rounds)
 
 
 def predict_configuration(

@@ -12,11 +12,15 @@ import numpy as np
 
 from tileworkbench.api import Jit, Recipe
 from tileworkbench.bench.points import Machine, Point
+from tileworkbench.bench.timing import refuse_simulated
 from tileworkbench.bench.units import format_bytes, format_time
 from tileworkbench.compiler.diagnostics import ArgumentError, TileError
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.sim.report import AccessCount
+from tileworkbench.tuning.crews import crews_of
+from tileworkbench.tuning.measuring import Setting
 from tileworkbench.tuning.quality import quality_of
+from tileworkbench.tuning.sweep_courses import SweepCourse, measure_points
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.palette import sequence_colours
 from tileworkbench.viz.model.roofline_view import roofline_section
@@ -257,7 +261,10 @@ def sweep(
     axes: Mapping[str, Sequence[Any]],
     *,
     constants: Mapping[str, Any] | None = None,
-    bench: Callable[[Kernel], float] | None = None,
+    bench: Callable[[Kernel], float] | bool | int | None = None,
+    inputs: Sequence[Any] | None = None,
+    timeout: float = 100,
+    executor: Any = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Sweep:
     """Compile a `tw.jit` function for every combination of values, and measure each if asked.
@@ -265,7 +272,13 @@ def sweep(
     Args:
         axes: compile-time arguments or `T.const` names to lists of values.
         constants: the other names that a compilation needs.
-        bench: gives the median time of a kernel in microseconds; None measures nothing.
+        bench: True measures each combination in a process of its own, as `tw.autotune` does; a
+            number, so many rounds, as `Kernel.bench` does. A function gives the median time of a
+            kernel in microseconds, in this process. None measures nothing.
+        inputs: what kernels are called with; None makes tensors up.
+        timeout: seconds after which a combination is given up.
+        executor: who measures instead of this machine, see `tw.autotune`. Each kind of machine
+            makes a point of each combination; what is said of a kernel is found here.
         progress: called with (points done, points in all).
 
     A combination that is refused, or that fails when it is measured, is a point with an error.
@@ -278,18 +291,28 @@ def sweep(
     given = dict(constants or {})
     _check_axes(jit, values, given)
     total = prod(len(each) for each in values.values())
+    here = bench if callable(bench) else None
+    is_measured = here is None and bool(bench)
     points: list[SweepPoint] = []
-    target, interrupted = "", False
+    interrupted = False
     try:
         for combination in product(*values.values()):
             if progress is not None:
-                progress(len(points), total)
+                progress(len(points), total * (1 + is_measured))
             config = dict(zip(values, combination, strict=True))
-            points.append(_point(jit, config, {**given, **config}, bench))
-            target = target or getattr(points[-1].kernel, "target", "")
+            points.append(_point(jit, config, {**given, **config}, here))
     except KeyboardInterrupt:
         interrupted = True
-    return Sweep(jit.fn.__name__, target, values, tuple(points), interrupted)
+    target = next((point.kernel.target for point in points if point.kernel is not None), "")
+    if is_measured and target and not interrupted:
+        refuse_simulated(jit.fn.__name__, target)
+        crews = crews_of(executor, target, Setting.here(timeout, isolated=True))
+        rounds = bench if isinstance(bench, int) and bench is not True else 0
+        courses = [SweepCourse(crew, points, inputs, rounds) for crew in crews]
+        interrupted = measure_points(courses, progress)
+        points = [point for course in courses for point in course.points]
+        total *= len(crews)
+    return Sweep(jit.fn.__name__, target, values, tuple(points), interrupted, total)
 
 
 def _check_axes(

@@ -259,18 +259,14 @@ class _Cell:
         target = str(resolve_target(subject.target or "auto"))
         measured = options.measures and self._can_measure(name, target)
 
-        def bench(kernel: Kernel) -> float:
-            given = self._arguments
-            inputs = make_inputs(kernel.program) if given is None else given
-            return 1e3 * float(kernel.bench(*inputs, rounds=options.bench or 0).median)
-
         bar = Progress()
         try:
             return sweep(
                 subject,
                 self._values("--sweep", options.sweep),
                 constants=self._constants,
-                bench=bench if measured else None,
+                bench=(options.bench or True) if measured else None,
+                inputs=self._arguments,
                 progress=bar.show,
             )
         finally:
