@@ -312,7 +312,7 @@ class Jit:
         if eager is None:
             self.kernel = self._compile_lazy(args, kwargs)
             return self.kernel
-        form = None if kwargs else self._form(eager, args)
+        form = None if kwargs else self.form(*args)
         kernel = None if form is None else self._forms.get(form)
         if kernel is None:
             specialisation, run_time = eager.bind(args, kwargs)
@@ -324,8 +324,13 @@ class Jit:
         self.kernel = kernel
         return kernel(*args)
 
-    def _form(self, eager: EagerFunction, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """What the choice of a kernel depends on; None when the slow way must decide."""
+    def form(self, *args: Any) -> tuple[Any, ...] | None:
+        """What the choice of a kernel for a call depends on: dtypes, shapes and strides. None where
+        more has to be looked at.
+        """
+        eager = self._eager
+        if eager is None:
+            return None
         parts: list[Any] = []
         for value, kind in zip(args, eager.kinds.values(), strict=False):
             if kind == "tensor" and (form := _tensor_form(value)) is not None:
@@ -354,6 +359,23 @@ class Jit:
         not what stands for one in `compile`.
         """
         return self._eager is not None and self._eager.is_call(args, kwargs)
+
+    def run_time(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """What the kernel of a call with these arguments is run with; a lazy function's call runs
+        nothing.
+        """
+        return () if self._eager is None else self._eager.bind(args, kwargs)[1]
+
+    def shape_class(self, *args: Any, **kwargs: Any) -> Any:
+        """What a call or `compile` with these arguments compiles for: arguments and constants, and
+        no extent that is symbolic. Two of them are equal where one kernel serves both.
+        """
+        if self._eager is None:
+            arguments = self._arguments(args, kwargs)
+            return tuple((name, hashable(value)) for name, value in arguments.items())
+        if self.is_call(*args, **kwargs):
+            return self._eager.bind(args, kwargs)[0]
+        return self._eager.specialise(*args, **kwargs)
 
     def prepare(self, *args: Any, **kwargs: Any) -> tuple[Kernel, tuple[Any, ...]]:
         """(the kernel that a call with these arguments runs, the arguments it is run with).

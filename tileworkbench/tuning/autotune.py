@@ -21,13 +21,14 @@ from tileworkbench.bench.timing import refuse_simulated
 from tileworkbench.compiler.diagnostics import (
     ArgumentError,
     Interrupted,
-    TileError,
     TileTypeError,
 )
 from tileworkbench.compiler.driver import resolve_target
 from tileworkbench.compiler.fast_dataclass import dataclass
-from tileworkbench.tuning.courses import Course, Known, best_of, run_search
+from tileworkbench.tuning.courses import Course, Known, best_of, nothing_measured, run_search
 from tileworkbench.tuning.crews import crews_of
+from tileworkbench.tuning.dispatch import DispatchedKernel
+from tileworkbench.tuning.dynamic import tune_sizes
 from tileworkbench.tuning.jobs import Jobs, Made, form, forms_of
 from tileworkbench.tuning.measuring import Setting, machine_of
 from tileworkbench.tuning.progress import Progress
@@ -81,6 +82,8 @@ class Autotuned:
         self._planned = 0
         self._signature = inspect.signature(jit.fn)
         self._searches: dict[Any, _Search] = {}
+        self._by_class: dict[Any, DispatchedKernel] = {}
+        self._ready: dict[Any, Kernel] = {}  # by the forms of a call's tensors
 
     @property
     def kernel(self) -> Kernel | None:
@@ -121,18 +124,22 @@ class Autotuned:
         Eager functions run and return their outputs, lazy ones return the `Kernel`. Nothing is
         tuned when the call gives every tunable argument that is not in `do_not_specialize`.
         """
+        if self.settings.sizes is not None:
+            return self._call_dispatched(args, kwargs)
         args, kwargs, search = self._tuned(args, kwargs)
         result = self.jit(*args, **kwargs)
         self._label(search)
         return result
 
-    def compile(self, *args: Any, **kwargs: Any) -> Kernel:
+    def compile(self, *args: Any, **kwargs: Any) -> Any:
         """The kernel in its best configuration for these arguments, those of `Jit.compile`, without
         a call of it.
 
         An eager function is measured on copies of the tensors where all are given, else on
         made-up ones.
         """
+        if self.settings.sizes is not None:
+            return self._dispatched(args, kwargs)
         args, kwargs, search = self._tuned(args, kwargs)
         kernel = self.jit.compile(*args, **kwargs)
         self._label(search)
@@ -153,6 +160,37 @@ class Autotuned:
         search = self._search(given, configs)
         self._measure_all(search, args, kwargs)
         return args, {**kwargs, **self._best(search).config}, search
+
+    def _call_dispatched(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call of a kernel of symbolic sizes: of an eager one, with what it is called with."""
+        form = None if kwargs else self.jit.form(*args)
+        ready = None if form is None else self._ready.get(form)
+        if ready is not None:
+            return ready(*args)
+        made = self._dispatched(args, kwargs)
+        if not self.jit.is_eager:
+            return made
+        run_time = self.jit.run_time(*args, **{**kwargs, **made.buckets[0].config})
+        if form is not None and len(run_time) == len(args):
+            self._ready[form] = made.kernel_of(run_time)
+        return made(*run_time)
+
+    def _dispatched(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> DispatchedKernel:
+        """The kernel for all sizes, tuned by the first call for each set of other arguments."""
+        configs = self._listed(args, kwargs)
+        key = self.jit.shape_class(*args, **{**kwargs, **configs[0]})
+        known = self._by_class.get(key)
+        if known is not None:
+            return known
+        trials: list[Trial] = []
+        progress = Progress()
+        try:
+            made = tune_sizes(self.jit, configs, self.settings, args, kwargs, trials, progress.show)
+        finally:
+            progress.end()
+            self.trials, self._planned = tuple(trials), len(trials)
+        self._by_class[key] = made
+        return made
 
     def _label(self, search: _Search | None) -> None:
         """Write what was found onto the kernel."""
@@ -251,12 +289,8 @@ class Autotuned:
     def _best(self, search: _Search) -> Trial:
         best = best_of([*search.known.values()])
         if best is None:
-            trials = search.trials()
-            count = sum(bool(trial.error) for trial in trials)
-            raise TileError(
-                f"none of the {count} configurations of '{self.jit.fn.__name__}' could be measured",
-                hint=f"the first one, {dict(trials[0].config)}, failed: {trials[0].error}",
-            ) from search.failure
+            knowns = [*search.known.values()]
+            raise nothing_measured(self.jit.fn.__name__, knowns) from search.failure
         return best
 
     def __repr__(self) -> str:
@@ -283,6 +317,7 @@ def autotune(
     store: bool | str | Path = True,
     isolate: bool = True,
     executor: Any = None,
+    sizes: Mapping[str, Sequence[int]] | None = None,
 ) -> Callable[[Any], Autotuned]:
     """Choose the fastest of `configs` when a `tw.jit` function is called; goes above `@tw.jit`.
 
@@ -324,6 +359,13 @@ def autotune(
             are taken to be alike. Two workers of one machine never disturb each other's
             measurements. A task whose worker is lost is given to another one, three times at most.
             Workers need this package in the same version, else `UnsupportedError`.
+        sizes: for a kernel with `T.dynamic` extents, samples of each by name, such as ``{"M": [1,
+            16, 128, 1024]}``. The time model says which configuration is the best at each sample
+            (four different ones at most, as few as are within 5 % of the best everywhere); samples
+            with the same one are a bucket, at whose largest sample the best `top` (two) are
+            measured, on made-up tensors. Lazy calls and `compile` then give a `DispatchedKernel`,
+            which picks by the sizes of a call. Without it such a kernel is tuned for the shapes of
+            a call's tensors.
 
     A configuration that fails (does not compile, crashes, takes longer than `timeout`, gives wrong
     numbers) is a row with the reason; if all fail the call raises `TileError`. The kernel
@@ -336,7 +378,7 @@ def autotune(
         *(max_mismatched_ratio, skip_check, manual_check_prog, cache_input_tensors),
         *(tuple(do_not_specialize or ()), early_stop, top),
         default_store() if store is True else TuningStore(store) if store else None,
-        *(isolate, executor),
+        *(isolate, executor, sizes),
     )
     if top is not None and (isinstance(top, bool) or not isinstance(top, int) or top < 1):
         raise ArgumentError(f"top is how many configurations are measured, not {top!r}")

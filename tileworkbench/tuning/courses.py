@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from tileworkbench.bench.timing import do_bench
+from tileworkbench.compiler.diagnostics import TileError
 from tileworkbench.tuning.crews import Crew, Task, run_courses
 from tileworkbench.tuning.jobs import Jobs
 from tileworkbench.tuning.measuring import (
@@ -20,7 +21,7 @@ from tileworkbench.tuning.measuring import (
 )
 from tileworkbench.tuning.quality import Quality, quality_of
 from tileworkbench.tuning.store import Origin, Stored
-from tileworkbench.tuning.trials import Config, Settings, Trial
+from tileworkbench.tuning.trials import Settings, Trial
 from tileworkbench.tuning.turns import measuring
 
 
@@ -224,8 +225,8 @@ def run_search(
     """Predict where that is asked for, then measure, on all machines at once. What is known
     when an error or an interrupt ends it stays in the courses.
     """
-    asked = [each for each in courses if settings.is_predicted and each.ask_model()]
-    _run(asked, progress)
+    if settings.is_predicted:
+        predict_all(courses, progress)
     for course in courses:
         if settings.is_predicted:
             course.rank()
@@ -233,6 +234,11 @@ def run_search(
     _run(courses, progress)
     for course in courses:
         course.end()
+
+
+def predict_all(courses: Sequence[Course], progress: Callable[[int, int], None]) -> None:
+    """Predict what has no prediction yet."""
+    _run([each for each in courses if each.ask_model()], progress)
 
 
 def _run(courses: Sequence[Course], progress: Callable[[int, int], None]) -> None:
@@ -252,10 +258,11 @@ def best_of(knowns: Sequence[Known]) -> Trial | None:
     return next((known.best for known in knowns if known.best is not None), None)
 
 
-def first_error(configs: Sequence[Config], knowns: Sequence[Known]) -> tuple[Config, str]:
-    """The first configuration that failed, and why."""
-    for known in knowns:
-        for trial in known.listed():
-            if trial.error:
-                return trial.config, trial.error
-    return configs[0], "it was not tried"
+def nothing_measured(name: str, knowns: Sequence[Known]) -> TileError:
+    """The error of a search without a time."""
+    trials = [trial for known in knowns for trial in known.listed()]
+    count = sum(bool(trial.error) for trial in trials)
+    return TileError(
+        f"none of the {count} configurations of '{name}' could be measured",
+        hint=f"the first one, {dict(trials[0].config)}, failed: {trials[0].error}",
+    )

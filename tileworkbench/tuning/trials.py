@@ -38,6 +38,7 @@ class Settings:
     store: TuningStore | None = None
     isolate: bool = True
     executor: Any = None
+    sizes: Mapping[str, Sequence[int]] | None = None
 
     @property
     def is_checked(self) -> bool:
