@@ -110,8 +110,8 @@ class _SizeSearch:
                 self._recipes[place] = make(config)[0]
             except Exception as error:
                 failure = failure or error
-        if not self._recipes:
-            raise failure or ArgumentError(f"'{name}' has no configuration to tune")
+        if failure is not None and not self._recipes:
+            raise failure
         self.symbols = self._checked()
 
     def run(self, progress: Callable[[int, int], None]) -> list[Bucket]:
