@@ -30,6 +30,10 @@ def norm(x: Any, w: Any) -> Any:
     return w * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
 
 
+def scaled(x: Any, w: Any) -> Any:
+    return w * x + 1
+
+
 @pytest.mark.parametrize("shape", [(512,), (1, 512), (1, 1, 1000)])
 def test_a_norm_of_one_row_is_one_kernel(shape: tuple[int, ...]) -> None:
     report = Report()
@@ -45,7 +49,7 @@ def test_few_operations_on_few_elements_stay_in_torch() -> None:
     report = Report()
     x, w = torch.randn(1, 512), torch.randn(512)
     with torch.no_grad():
-        assert torch.equal(compiled(norm, report)(x, w), norm(x, w))
+        assert torch.equal(compiled(scaled, report)(x, w), scaled(x, w))
     assert not report.parts
     assert {why for _, why in report.in_torch} == {"on few elements, it is as fast in torch"}
 

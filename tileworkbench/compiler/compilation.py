@@ -116,6 +116,13 @@ class CompiledKernel(ABC):
     def needs(self) -> Needs:
         """What it needs of its device."""
 
+    @property
+    def run_at(self) -> Callable[[Sequence[int]], None] | None:
+        """What runs it on memory at these addresses, one for each parameter, outputs included, in
+        order, and checks nothing. None where a call has more to do than that.
+        """
+        return None
+
 
 @dataclass(slots=True)
 class Compilation:

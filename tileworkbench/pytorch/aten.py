@@ -364,6 +364,12 @@ ROWS: dict[str, RowOperation] = {
     "aten.mean.dim": _reduction(_mean),
     "aten.amax.default": _reduction(_max),
     "aten.amin.default": _reduction(_min),
+    "aten.mv.default": RowOperation(
+        lambda rows, a, x: rows.sum(_float_only(a * x)),
+        lambda a, x: [-1],
+        lambda a, x: (a, x),
+        weight=3,
+    ),
     "aten.cumsum.default": RowOperation(_cumsum, _scanned, lambda x, *_, **__: (x,)),
     "aten._softmax.default": RowOperation(
         _softmax, lambda x, dim, half: [dim], lambda x, dim, half: (x,), weight=3

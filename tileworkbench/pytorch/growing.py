@@ -7,7 +7,7 @@ would have to run in the middle of it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -255,7 +255,8 @@ def _check_tensors(node: Node) -> Sequence[Any]:
 
 
 LEAST_WORK = 2  # operations of a kernel: alone, one is as fast in torch
-LEAST_ELEMENTS = 8192  # of a kernel: a launch takes as long as several operations on fewer
+LEAST_ELEMENTS = 8192  # of a kernel with fewer operations than this:
+LEAST_SMALL_WORK = 3  # a launch takes as long as two operations on few elements
 
 
 def find_groups(
@@ -264,30 +265,23 @@ def find_groups(
     wanted: set[int],
     least_work: int = LEAST_WORK,
     least_elements: int = LEAST_ELEMENTS,
+    refused: Mapping[Node, str] | None = None,
 ) -> tuple[list[AnyGroup], dict[Node, str]]:
     """(the groups of a graph, why each other operation runs in torch). The open size that the first
-    operation would have to know for a kernel is added to `wanted`.
+    operation would have to know for a kernel is added to `wanted`. What is `refused` runs in torch,
+    for the reason that it is there with.
     """
-    groups: dict[int, AnyGroup] = {}
-    home: dict[Node, int] = {}
-    reasons: dict[Node, str] = {}
-    claimed = _claim_prologues(nodes, groups, home)
-    for node in nodes:
-        if node.op != "call_function" or node in claimed:
-            continue
-        chosen, reason = _home_of(node, groups, home, wanted)
-        if chosen is None:
-            reasons[node] = reason
-            continue
-        number, group = chosen
-        groups[number] = group
-        home[node] = number
+    groups, reasons = _grown(nodes, wanted, refused or {}, ())
+    apart = _better_apart(groups.values())
+    if apart:
+        groups, reasons = _grown(nodes, wanted, refused or {}, apart)
     kept = []
     for group in groups.values():
         group = _trimmed(group)
         if not group.outputs():
             continue
-        if max(map(sizes.hint, map(size_of, _extents(group)))) < least_elements:
+        is_small = max(map(sizes.hint, map(size_of, _extents(group)))) < least_elements
+        if is_small and group.weight < LEAST_SMALL_WORK:
             reasons.update(dict.fromkeys(group.nodes, "on few elements, it is as fast in torch"))
         elif group.weight < least_work:
             reasons.update(dict.fromkeys(group.nodes, "alone, it is as fast in torch"))
@@ -322,6 +316,52 @@ def _claim_prologues(
             groups[len(groups)] = group
             claimed |= set(group.nodes)
     return claimed
+
+
+def _grown(
+    nodes: Sequence[Node],
+    wanted: set[int],
+    refused: Mapping[Node, str],
+    apart: Collection[Node],
+) -> tuple[dict[int, AnyGroup], dict[Node, str]]:
+    """(groups by number, why other operations run in torch). What is `apart` begins a group."""
+    groups: dict[int, AnyGroup] = {}
+    home: dict[Node, int] = {}
+    reasons: dict[Node, str] = {}
+    claimed = _claim_prologues([each for each in nodes if each not in refused], groups, home)
+    for node in nodes:
+        if node.op != "call_function" or node in claimed:
+            continue
+        if node in refused:
+            reasons[node] = refused[node]
+            continue
+        known = {} if node in apart else home
+        chosen, reason = _home_of(node, groups, known, wanted)
+        if chosen is None:
+            reasons[node] = reason
+            continue
+        number, group = chosen
+        groups[number] = group
+        home[node] = number
+    return groups, reasons
+
+
+def _better_apart(groups: Iterable[AnyGroup]) -> set[Node]:
+    """Operations on what their group stores anyway, which only reductions outside of it read: the
+    reductions' kernel does them, and nobody stores what they make.
+    """
+    apart: set[Node] = set()
+    for group in groups:
+        if isinstance(group, Group):
+            stored = group.outputs()
+            apart.update(
+                node
+                for node in stored
+                if name_of(node) in aten.MAPS
+                and all(name_of(user) in aten.ROWS for user in node.users)
+                and all(each in stored for each in operands(node) if each in group.members)
+            )
+    return apart
 
 
 def _home_of(

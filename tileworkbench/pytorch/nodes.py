@@ -89,6 +89,16 @@ def constant_of(node: Node) -> Any:
     return None
 
 
+def is_work(node: Node) -> bool:
+    """Whether a node computes something: it does not only say how memory is read, and is no
+    constant and no part of a result.
+    """
+    free = (*aten.VIEWS, *aten.TRANSPOSITIONS, *aten.SLICES, aten.EXPANSION)
+    if node.op != "call_function" or is_part(node) or is_number(node):
+        return False
+    return name_of(node) not in free and constant_of(node) is None
+
+
 def label_of(node: Node) -> str:
     """The operation in short: "gelu" of aten.gelu.default."""
     parts = name_of(node).split(".")

@@ -54,12 +54,14 @@ class Report:
     """What became of the operations of a function.
 
     `parts` are the kernels, `operations` all operations in order, `breaks` say where torch could
-    not capture the function and runs Python between its graphs.
+    not capture the function and runs Python between its graphs. `forms` are the kernels by what
+    they are but for names (see `forms.form_of`).
     """
 
     parts: list[Part] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
     breaks: list[str] = field(default_factory=list)
+    forms: dict[str, Part] = field(default_factory=dict, repr=False)
 
     @property
     def in_torch(self) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,6 +78,14 @@ class Kernel(KernelFacts, Debugging):
             error.kernel = self
             trouble_in(self, args, ())
             raise
+
+    @property
+    def run_at(self) -> Callable[[Sequence[int]], None] | None:
+        """What runs it on memory at these addresses, one for each parameter, outputs included, in
+        order, and checks nothing; for callers who know their tensors. None where a call has more
+        to do: sizes that are symbols, scalars, simulated targets, warnings to tell.
+        """
+        return None if self._watches_calls else self._compiled.run_at
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What `pickle` and `copy` keep: the program and what was measured of it; a process that

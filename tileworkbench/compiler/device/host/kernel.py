@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -75,6 +75,17 @@ class CpuKernel(CompiledKernel):
                 blocks = int(evaluate(blocks, self.signature.numbers(bound)))
             launch.launcher(bound.slots, blocks, self.estimated_ns)
         return self.signature.results(bound)
+
+    @property
+    def run_at(self) -> Callable[[Sequence[int]], None] | None:
+        signature = self.signature
+        is_fixed = all(isinstance(launch.blocks, int) for launch in self.launches)
+        needs_more = signature.scalars or signature.binder.symbols or signature.assumptions
+        return self._run_at if is_fixed and not needs_more and not self.grids else None
+
+    def _run_at(self, addresses: Sequence[int]) -> None:
+        for launch in self.launches:
+            launch.launcher(addresses, launch.blocks, self.estimated_ns)  # type: ignore[arg-type]
 
     @property
     def texts(self) -> Mapping[str, Callable[[], str]]:

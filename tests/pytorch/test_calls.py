@@ -1,0 +1,307 @@
+"""How kernels of a graph are called: by addresses behind views, updates in place, one kernel for
+all that is alike, and what is measured beforehand."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tileworkbench.compiler.diagnostics import DeviceAssertError
+from tileworkbench.pytorch import trials
+from tileworkbench.pytorch.backend import Settings, tile_backend
+from tileworkbench.pytorch.calls import Call
+from tileworkbench.pytorch.forms import form_of
+from tileworkbench.pytorch.report import Report
+from tileworkbench.workbench.kernel import Kernel
+
+_times = trials._times  # `conftest` puts another one in its place
+EVERYTHING = Settings(least_work=1, least_elements=1)
+
+
+@pytest.fixture(autouse=True)
+def _fresh_dynamo() -> Any:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+def compiled(fn: Any, report: Report, settings: Settings = EVERYTHING) -> Any:
+    backend = functools.partial(tile_backend, report=report, settings=settings)
+    return torch.compile(fn, backend=backend)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """How each kernel was called: "run" by addresses, "checked" as a user calls it."""
+    made: list[str] = []
+    checked, call = Kernel.__call__, Call.__call__
+
+    def by_user(kernel: Kernel, *args: Any) -> Any:
+        made[-1] = "checked"
+        return checked(kernel, *args)
+
+    def by_graph(self: Call, *args: Any) -> Any:
+        made.append("run")
+        return call(self, *args)
+
+    monkeypatch.setattr(Kernel, "__call__", by_user)
+    monkeypatch.setattr(Call, "__call__", by_graph)
+    return made
+
+
+# Addresses
+
+
+VIEWS: dict[str, Callable[[Any], Any]] = {
+    "whole": lambda x: x,
+    "a part": lambda x: x[2:5],
+    "a part of a part": lambda x: x[1:7][3:, :],
+    "one row": lambda x: x[4],
+    "another shape": lambda x: x.view(4, 2, 24),
+    "columns": lambda x: x[:, 3:9],  # not one behind the other: torch copies them
+    "every second row": lambda x: x[::2],
+    "one of several": lambda x: x.split(3)[1],
+    "repeated": lambda x: x[3].expand(5, 24),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_views_are_read_where_they_are(view: Any, dtype: Any, calls: list[str]) -> None:
+    def fn(x: Any) -> Any:
+        return torch.sigmoid(view(x)) * 2 + 1
+
+    report = Report()
+    x = torch.randn(8, 24).to(dtype)
+    with torch.no_grad():
+        found = compiled(fn, report)(x)
+    torch.testing.assert_close(found, fn(x))
+    assert found.stride() == fn(x).stride() and calls == ["run"]
+
+
+def test_a_view_of_a_view_that_the_caller_made(calls: list[str]) -> None:
+    report = Report()
+    whole = torch.randn(10, 6, 8)
+    x = whole[3:7].view(-1, 8)[5:]  # the address of an input is where it begins
+    fn = compiled(lambda x: torch.exp(x[1:]) + 1, report)
+    with torch.no_grad():
+        torch.testing.assert_close(fn(x), torch.exp(x[1:]) + 1)
+    assert calls == ["run"]
+
+
+def test_what_torch_lays_out_otherwise_is_looked_at(calls: list[str]) -> None:
+    x = torch.randn(6, 8)
+    call = _first_call(lambda x: torch.exp(x.sort(-1).values) * 2 + 1, x)
+    calls.clear()
+    call(x)
+    call(x.t().contiguous().t())  # the result of an operation that is not as it said
+    assert calls == ["run", "checked"]
+    torch.testing.assert_close(call(x.t().contiguous().t()), torch.exp(x) * 2 + 1)
+
+
+def test_an_error_of_a_kernel_is_the_one_of_a_checked_call(calls: list[str]) -> None:
+    table, at = torch.randn(9, 32), torch.tensor([3, 11])
+    fn = compiled(lambda table, at: table[at] * 2 + 1, Report())
+    with torch.no_grad(), pytest.raises(DeviceAssertError, match="an index is out of range"):
+        fn(table, at)
+    assert calls == ["checked"]
+
+
+def _first_call(fn: Any, *args: Any) -> Call:
+    """The first kernel of a function's graph."""
+    made: list[Call] = []
+    call = Call.__call__
+
+    def noted(self: Call, *tensors: Any) -> Any:
+        made.append(self)
+        return call(self, *tensors)
+
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        patch.setattr(Call, "__call__", noted)
+        compiled(fn, Report())(*args)
+    return made[0]
+
+
+# In place
+
+
+def test_a_cache_is_written_where_it_is() -> None:
+    def step(cache: Any, at: Any, token: Any) -> Any:
+        cache.index_copy_(0, at, token)
+        return torch.softmax(cache @ token[0] * 2, -1)
+
+    report = Report()
+    cache, token, at = torch.zeros(7, 16), torch.randn(1, 16), torch.tensor([2])
+    mine, theirs = cache.clone(), cache.clone()
+    with torch.no_grad():
+        fn = compiled(step, report)
+        place = mine.data_ptr()
+        for number in (2, 5):
+            at.fill_(number)
+            torch.testing.assert_close(fn(mine, at, token), step(theirs, at, token))
+            assert torch.equal(mine, theirs) and mine.data_ptr() == place
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            fn(mine, at, token)
+        operations = [event.name for event in profile.events()]
+    assert "aten::index_copy_" in operations
+    assert not {"aten::copy_", "aten::clone", "aten::index_copy"} & set(operations)
+
+
+@pytest.mark.parametrize("reads", ["old behind it", "a result", "itself"])
+def test_old_contents_that_are_read_again_stay(reads: str) -> None:
+    def step(cache: Any, at: Any, token: Any) -> Any:
+        old = cache.clone()
+        if reads == "itself":
+            cache.copy_(torch.index_copy(cache, 0, at, cache[3:4]))
+            return cache.sum() * 2 + 1
+        cache.index_copy_(0, at, token)
+        return (old * 2 + cache) if reads == "old behind it" else cache * 1
+
+    cache, token, at = torch.randn(7, 16), torch.randn(1, 16), torch.tensor([2])
+    mine, theirs = cache.clone(), cache.clone()
+    with torch.no_grad():
+        torch.testing.assert_close(
+            compiled(step, Report())(mine, at, token), step(theirs, at, token)
+        )
+    assert torch.equal(mine, theirs)
+
+
+# Vectors
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(512,), (1, 512), (1, 1, 512)])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_a_layer_of_one_row_is_a_reduction(shape: Any, dtype: Any, has_bias: bool) -> None:
+    x, w = torch.randn(shape).to(dtype), (torch.randn(300, 512) / 20).to(dtype)
+    b = torch.randn(300).to(dtype) if has_bias else None
+    report = Report()
+
+    def fn(x: Any, w: Any, b: Any) -> Any:
+        return F.silu(F.linear(x, w, b))
+
+    with torch.no_grad():
+        found = compiled(fn, report, Settings())(x, w, b)
+        exact = fn(*(None if each is None else each.double() for each in (x, w, b)))
+    tolerance = {torch.float32: 1e-5}.get(dtype, 1e-2)
+    torch.testing.assert_close(found.double(), exact, rtol=tolerance, atol=tolerance)
+    assert found.shape == exact.shape and "mv" in report.parts[0].operations
+    assert "T.reduce_sum" in report.source
+
+
+def test_products_of_more_rows_or_of_other_orders_are_no_vectors() -> None:
+    for fn in (lambda x, w: x[:2] @ w.t(), lambda x, w: x[:1] @ w):
+        report = Report()
+        x, w = torch.randn(3, 128), torch.randn(128, 128)
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(fn, report)(x, w), fn(x, w))
+        assert "mv" not in str(report)
+
+
+# Forms
+
+
+def test_layers_that_are_alike_are_one_kernel() -> None:
+    class Block(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = torch.nn.LayerNorm(64)
+
+        def forward(self, x: Any) -> Any:
+            return x + torch.tanh(self.norm(x)) * 2
+
+    model = torch.nn.Sequential(Block(), Block(), Block())
+    for block in model:
+        torch.nn.init.normal_(block.norm.weight)
+    report = Report()
+    x = torch.randn(5, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(model, report)(x), model(x))
+    assert len(report.parts) == 1
+    assert {each.kernel for each in report.operations} == {report.parts[0].name}
+
+
+def test_a_form_is_the_text_but_for_names() -> None:
+    text = "# a\n@T.prim_func\ndef f(x: T.Tensor((4,), T.float32)):\n    y = T.exp(x[0])\n"
+    other = text.replace("# a", "# b").replace("f(", "g(").replace("x", "w").replace("ewp", "exp")
+    assert form_of(text) == form_of(other.replace("y", "x").replace("txpe", "type"))
+    for changed in ("4", "float32", "exp", "prim_func"):
+        assert form_of(text) != form_of(text.replace(changed, "8" if changed == "4" else "log"))
+    assert form_of(text) != form_of(text.replace("x[0]", "y[0]"))
+
+
+# What is stored
+
+
+def test_what_only_a_reduction_elsewhere_reads_is_not_stored() -> None:
+    def fn(x: Any, w: Any, residual: Any) -> Any:
+        y = x @ w.t() + residual
+        return y, torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-6) * y
+
+    report = Report()
+    args = torch.randn(48, 32), torch.randn(64, 32), torch.randn(48, 64)
+    with torch.no_grad():
+        for mine, theirs in zip(compiled(fn, report)(*args), fn(*args), strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
+    operations = [part.operations for part in report.parts]
+    assert operations == [("mm", "add"), ("pow", "mean", "add", "rsqrt", "mul")]
+
+
+# Trials
+
+
+def _mlp(x: Any, a: Any, b: Any) -> Any:
+    return torch.relu(x @ a.t()) @ b.t() + x
+
+
+@pytest.mark.parametrize("kernel_is_faster", [True, False])
+def test_a_product_that_is_slower_than_torchs_runs_in_torch(
+    kernel_is_faster: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def times(calls: Any, sets: Any) -> list[float]:
+        results = [call(*sets[0]) for call in calls]
+        torch.testing.assert_close(results[0], results[1][0], rtol=1e-3, atol=1e-3)  # same work
+        return [1e-3, 2e-3] if kernel_is_faster else [2e-3, 1e-3]
+
+    monkeypatch.setattr(trials, "_times", times)
+    x, a, b = torch.randn(128, 256), torch.randn(512, 256) / 16, torch.randn(256, 512) / 22
+    report = Report()
+    state = torch.get_rng_state()
+    with torch.no_grad():
+        found = compiled(_mlp, report)(x, a, b)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.testing.assert_close(found, _mlp(x, a, b))
+    if kernel_is_faster:
+        assert not report.in_torch
+        assert [part.operations for part in report.parts] == [("mm", "relu"), ("mm", "add")]
+    else:
+        reason = "measured: torch takes 1 ms, a kernel 2 ms"
+        assert report.in_torch == [("aten.mm.default", reason)] * 2
+        assert [part.operations for part in report.parts] == [("relu",), ("add",)]
+
+
+def test_little_work_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials, "_times", lambda *_: pytest.fail("it was measured"))
+    x, a, b = torch.randn(32, 64), torch.randn(64, 64), torch.randn(64, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(_mlp, Report())(x, a, b), _mlp(x, a, b))
+
+
+def test_calls_are_timed_in_turns_with_tensors_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(1000))
+    monkeypatch.setattr(trials.time, "perf_counter", lambda: next(clock))
+    taken: list[tuple[str, int]] = []
+
+    def first(number: int) -> None:
+        taken.append(("first", number))
+
+    def second(number: int) -> None:
+        taken.append(("second", number))
+        next(clock)
+
+    assert _times([first, second], [[0], [1], [2]]) == [1, 2]
+    assert taken[2:6] == [("first", 0), ("second", 1), ("first", 2), ("second", 0)]

@@ -1,0 +1,184 @@
+"""A kernel as a node of a graph.
+
+A graph's tensors are known: torch has checked the inputs, and their views only say how memory is
+read. So where all sizes are fixed, a call takes the tensors behind the views, adds up addresses and
+starts the kernel; nothing is checked again, and torch makes no view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+from tileworkbench.compiler.diagnostics import RunError
+from tileworkbench.compiler.fast_dataclass import dataclass
+from tileworkbench.pytorch import aten
+from tileworkbench.pytorch.nodes import Node, is_part, name_of, value_of
+from tileworkbench.pytorch.shapes import Extents
+from tileworkbench.pytorch.sizes import Formula, formula
+from tileworkbench.pytorch.written import Tensor, Written
+from tileworkbench.workbench.kernel import Kernel
+
+_SEEN_THROUGH = (*aten.VIEWS, *aten.TRANSPOSITIONS, *aten.SLICES, aten.EXPANSION)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a view's elements are: `offset` bytes behind the first one of the tensor `base`.
+    `strides` are those that `base` must have, None where torch has checked them.
+    """
+
+    base: Node
+    offset: int
+    strides: Extents | None
+
+
+def place_of(each: Tensor) -> Place | None:
+    """Where a kernel finds an argument without a copy; None where torch has to make one."""
+    base = each.node
+    while name_of(base) in _SEEN_THROUGH or (is_part(base) and _is_view(base.args[0])):
+        base = base.args[0]
+    value, whole = value_of(each.node), value_of(base)
+    if whole is None or isinstance(whole, tuple | list):
+        return None
+    if value.untyped_storage()._cdata != whole.untyped_storage()._cdata:
+        return None
+    order = each.order or tuple(range(value.dim()))
+    if not _is_dense([(value.shape[at], value.stride(at)) for at in order]):
+        return None
+    offset = (value.storage_offset() - whole.storage_offset()) * value.itemsize
+    made_here = base.op == "call_function"
+    return Place(base, offset, tuple(whole.stride()) if made_here else None)
+
+
+def _is_view(node: Node) -> bool:
+    return name_of(node) in _SEEN_THROUGH or (is_part(node) and _is_view(node.args[0]))
+
+
+def _is_dense(extents: Sequence[tuple[int, int]]) -> bool:
+    """Whether elements with these (extent, stride) are one behind the other."""
+    expected = 1
+    for extent, stride in reversed(extents):
+        if extent != 1 and stride != expected:
+            return False
+        expected *= extent
+    return True
+
+
+class Call:
+    """A kernel as a node of a graph: it takes and returns tensors of torch's shapes. `nodes` are
+    those whose tensors it takes, `results` what it makes; `run` is `Kernel.run_at` where a call
+    needs no more than that.
+    """
+
+    def __init__(self, kernel: Kernel, what: Written) -> None:
+        self.kernel = kernel
+        self.__name__ = kernel.name
+        self.results = what.results
+        self._arguments, self._known = what.arguments, what.known
+        self.run = None if what.known else kernel.run_at
+        self._nodes = [each.node for each in what.arguments]
+        self._places = [place_of(each) if self.run else None for each in what.arguments]
+        taken = [
+            node if place is None else place.base
+            for node, place in zip(self._nodes, self._places, strict=True)
+        ]
+        others = (node for node, _ in what.known.values())
+        self.nodes = tuple(dict.fromkeys((*taken, *others)))
+        self._from = [self.nodes.index(node) for node in taken]
+        self._shapes = [self._formulas(each.shape) for each in what.arguments]
+        self._made = [self._formulas(each.ordered) for each in what.results]
+        self._fixed = None if what.known else (_values(self._shapes, {}), _values(self._made, {}))
+        self._new = [] if what.known else [_empty(each) for each in what.results]
+        self._offsets = [place.offset if place else 0 for place in self._places]
+        self._strides = [
+            (at, place.strides)
+            for at, place in zip(self._from, self._places, strict=True)
+            if place is not None and place.strides is not None
+        ]
+        self._copied = [at for at, place in enumerate(self._places) if place is None]
+
+    def __call__(self, *tensors: Any) -> Any:
+        if self.run is None or any(tensors[at].stride() != has for at, has in self._strides):
+            return self._checked(tensors)
+        import torch
+
+        addresses = [
+            tensors[at].data_ptr() + offset
+            for at, offset in zip(self._from, self._offsets, strict=True)
+        ]
+        if self._copied:
+            assert self._fixed is not None
+            kept = {}
+            for at in self._copied:
+                tensor = tensors[self._from[at]]
+                kept[at] = self._arguments[at].to_kernel(tensor, self._fixed[0][at])
+                addresses[at] = kept[at].data_ptr()
+        made = [torch.empty_strided(size, stride, dtype=dtype) for size, stride, dtype in self._new]
+        try:
+            self.run([*addresses, *(each.data_ptr() for each in made)])
+        except RunError:
+            return self._checked(tensors)  # which says more of it
+        return made[0] if len(made) == 1 else made
+
+    def _checked(self, tensors: Sequence[Any]) -> Any:
+        """By a call of the kernel that checks its arguments."""
+        values = dict(zip(self.nodes, tensors, strict=True))
+        taken, given = self._fixed or self._sizes(values)
+        made = self.kernel(
+            *[
+                form.to_kernel(self._argument(at, tensors), taken[at])
+                for at, form in enumerate(self._arguments)
+            ]
+        )
+        if len(given) == 1:
+            return self.results[0].to_torch(made, given[0])
+        return [
+            form.to_torch(each, shape)
+            for form, each, shape in zip(self.results, made, given, strict=True)
+        ]
+
+    def _argument(self, at: int, tensors: Sequence[Any]) -> Any:
+        """torch's tensor of an argument: a view of what the call takes."""
+        taken, place = tensors[self._from[at]], self._places[at]
+        if place is None:
+            return taken
+        node = self._nodes[at]
+        return taken if place.base is node else _viewed(node, place.base, taken)
+
+    def _sizes(self, values: Mapping[Node, Any]) -> tuple[list[Extents], list[Extents]]:
+        known = {
+            size: values[node] if at < 0 else values[node].shape[at]
+            for size, (node, at) in self._known.items()
+        }
+        return _values(self._shapes, known), _values(self._made, known)
+
+    def _formulas(self, shape: Extents) -> list[Formula]:
+        return [formula(size, self._known) for size in shape]
+
+
+def _viewed(node: Node, base: Node, tensor: Any) -> Any:
+    """The tensor of a view's node, whose base has this one."""
+    if node is base:
+        return tensor
+    import torch.fx
+
+    args, kwargs = torch.fx.map_arg(
+        (node.args, node.kwargs), lambda each: _viewed(each, base, tensor)
+    )
+    return node.target(*args, **kwargs)
+
+
+def _empty(each: Tensor) -> tuple[Extents, Extents, Any]:
+    """(extents, strides, dtype) of a result as torch has it."""
+    value = value_of(each.node)
+    order = each.order or tuple(range(value.dim()))
+    strides = [0] * value.dim()
+    for place, at in enumerate(order):
+        strides[at] = prod(value.shape[inner] for inner in order[place + 1 :])
+    return tuple(value.shape), tuple(strides), value.dtype
+
+
+def _values(shapes: Sequence[Sequence[Formula]], known: Mapping[int, int]) -> list[Extents]:
+    return [tuple(size.value(known) for size in shape) for shape in shapes]

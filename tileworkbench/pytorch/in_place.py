@@ -1,0 +1,80 @@
+"""Updates of a graph's inputs, done where the inputs are.
+
+Capture makes a graph functional: a cache that one token is written to becomes a new tensor, a whole
+copy, which is copied back into the cache at the end. Where nothing reads the old contents any more,
+the update writes into the cache itself, and both copies are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tileworkbench.pytorch import aten
+from tileworkbench.pytorch.nodes import Node, is_part, name_of
+
+# Operations that are their first argument with a part replaced, and those that do it in place.
+_UPDATES = {
+    "aten.index_copy.default": "index_copy_.default",
+    "aten.index_put.default": "index_put_.default",
+    "aten.index_add.default": "index_add_.default",
+    "aten.scatter.src": "scatter_.src",
+    "aten.scatter.value": "scatter_.value",
+    "aten.scatter_add.default": "scatter_add_.default",
+}
+_VIEWS = (*aten.VIEWS, *aten.TRANSPOSITIONS, *aten.SLICES, aten.EXPANSION)
+COPY = "aten.copy_.default"
+
+
+def update_in_place(graph: Any) -> None:
+    """Let updates of the inputs of a graph write into them, where their old contents are read
+    before only. Nodes are in the order in which they run.
+    """
+    import torch
+
+    order = {node: at for at, node in enumerate(graph.nodes)}
+    for node in [node for node in graph.nodes if name_of(node) == COPY]:
+        held, made = node.args[:2]
+        updates = _updates(held, made)
+        if updates and all(_is_last(each, order, node) for each in updates) and not node.users:
+            for each in updates:
+                overload = torch.ops.aten
+                for part in _UPDATES[name_of(each)].split("."):
+                    overload = getattr(overload, part)
+                each.target = overload
+            graph.erase_node(node)
+
+
+def _updates(held: Node, made: Node) -> list[Node]:
+    """The updates by which `made` follows from the input `held`; none if it is something else."""
+    updates = []
+    while name_of(made) in _UPDATES:
+        updates.append(made)
+        made = made.args[0]
+    return updates if made is held and held.op == "placeholder" else []
+
+
+def _is_last(update: Node, order: Mapping[Node, int], copy: Node) -> bool:
+    """Whether what an update replaces is read by it and by what comes before it only, and what it
+    makes is not a result of the graph.
+    """
+    old = update.args[0]
+    others = set(_read_through(old)) - {update, copy}
+    rest = {each for each in update.all_input_nodes if each is not old}
+    is_apart = not any(_base(each) is old for each in rest)
+    is_kept = any(each.op == "output" for each in _read_through(update))
+    return is_apart and not is_kept and all(order[each] < order[update] for each in others)
+
+
+def _read_through(node: Node) -> Iterator[Node]:
+    """What reads a node, also through views of it."""
+    for user in node.users:
+        yield user
+        if name_of(user) in _VIEWS or is_part(user):
+            yield from _read_through(user)
+
+
+def _base(node: Node) -> Node:
+    while name_of(node) in _VIEWS or is_part(node):
+        node = node.args[0]
+    return node

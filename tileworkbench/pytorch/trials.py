@@ -1,0 +1,110 @@
+"""Whether a kernel is faster than the operations of torch that it stands for, measured once.
+
+Products and attention of torch are those of a vendor's library, and no model knows how good that is
+on every processor. So a kernel with much of such work is timed beside torch's operations when it is
+compiled, on made-up tensors; the slower of the two is not used.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+from tileworkbench.pytorch import aten
+from tileworkbench.pytorch.attention import Attention
+from tileworkbench.pytorch.calls import Call
+from tileworkbench.pytorch.growing import AnyGroup
+from tileworkbench.pytorch.nodes import Node, name_of, shape_of, value_of
+from tileworkbench.pytorch.sizes import OpenSizes
+
+_LEAST_OPERATIONS = 2e7  # of a group that is measured: some tenths of a millisecond
+_ROUNDS, _SECONDS = (4, 30), 0.03
+_COLD_BYTES, _MOST_COPIES = 16 << 20, 9
+_MARGIN = 1.05  # a kernel that is slower by less than this is kept
+
+
+def trial(group: AnyGroup, call: Call, sizes: OpenSizes) -> str:
+    """Why torch runs the operations of a group: "" if its kernel is as fast, or was not tried."""
+    if call.run is None or _operations(group, sizes) < _LEAST_OPERATIONS:
+        return ""
+    import torch
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+    with torch.no_grad(), unset_fake_temporarily():  # torch compiles with tensors without contents
+        values = [value_of(node) for node in call.nodes]
+        count = _copies(sum(value.nbytes for value in values))
+        sets = [[_made_up(value) for value in values] for _ in range(count)]
+        mine, others = _times([call, _alone(group, call.nodes)], sets)
+    if mine <= _MARGIN * others:
+        return ""
+    return f"measured: torch takes {_shown(others)}, a kernel {_shown(mine)}"
+
+
+def _operations(group: AnyGroup, sizes: OpenSizes) -> float:
+    """Multiplications and additions of a group's products."""
+    if isinstance(group, Attention):
+        query, key = shape_of(group.node.args[0]), shape_of(group.node.args[1])
+        return 4.0 * sizes.hint(prod(query)) * sizes.hint(key[2])
+    if group.product is None:
+        return 0.0
+    depth = shape_of(group.product.args[aten.PRODUCTS[name_of(group.product)][0]])[-1]
+    return 2.0 * sizes.hint(prod(shape_of(group.product))) * sizes.hint(depth)
+
+
+def _alone(group: AnyGroup, inputs: Sequence[Node]) -> Callable[..., Any]:
+    """The operations of a group in torch, as a function of these inputs."""
+    import torch.fx
+
+    graph = torch.fx.Graph()
+    made: dict[Node, Any] = {node: graph.placeholder(node.name) for node in inputs}
+
+    def copied(node: Node) -> Any:
+        if node not in made:
+            for each in node.all_input_nodes:
+                copied(each)
+            made[node] = graph.node_copy(node, made.__getitem__)
+        return made[node]
+
+    graph.output([copied(node) for node in group.outputs()])
+    forward: Callable[..., Any] = torch.fx.GraphModule(torch.nn.Module(), graph).forward
+    return forward
+
+
+def _made_up(value: Any) -> Any:
+    """A tensor with contents like this one, which has none."""
+    import torch
+
+    tensor = torch.empty_strided(tuple(value.shape), tuple(value.stride()), dtype=value.dtype)
+    if not value.dtype.is_floating_point:
+        return tensor.zero_()
+    return tensor.normal_(generator=torch.Generator().manual_seed(0))  # the user's is left alone
+
+
+def _copies(nbytes: int) -> int:
+    """How many sets of tensors take turns: in a model, others are read between two calls, and
+    nothing is left of the weights in a core's own caches.
+    """
+    return max(2, min(_MOST_COPIES, -(-_COLD_BYTES // nbytes)))
+
+
+def _times(calls: Sequence[Callable[..., Any]], sets: Sequence[Sequence[Any]]) -> list[float]:
+    """The smallest time of each call, in seconds, called in turns, each with the next set."""
+    best = [float("inf")] * len(calls)
+    for call in calls:
+        call(*sets[0])
+    begun = time.perf_counter()
+    for number in range(_ROUNDS[1]):
+        if number >= _ROUNDS[0] and time.perf_counter() - begun > _SECONDS:
+            break
+        for place, call in enumerate(calls):
+            taken = sets[(number * len(calls) + place) % len(sets)]
+            start = time.perf_counter()
+            call(*taken)
+            best[place] = min(best[place], time.perf_counter() - start)
+    return best
+
+
+def _shown(seconds: float) -> str:
+    return f"{1e3 * seconds:.2g} ms"

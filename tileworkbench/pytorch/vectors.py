@@ -1,0 +1,67 @@
+"""Linear layers of one row, as what they are: a matrix times a vector.
+
+Decoding has one row. Its time is that of reading the weights, which a kernel does with what follows
+from the result in the same loop, as any reduction of rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tileworkbench.pytorch.nodes import Node, name_of, value_of
+
+_LEAST_WEIGHTS = 8192  # fewer are as fast in torch
+_PRODUCTS = ("aten.mm.default", "aten.addmm.default")
+
+
+def use_vectors(graph: Any) -> None:
+    """Put `aten.mv` where a graph multiplies one row by the transpose of an input that lies in
+    memory row by row. Products of open sizes stay as they are.
+    """
+    import torch
+
+    aten = torch.ops.aten
+    for node in list(graph.nodes):
+        operands = _operands(node)
+        if operands is None:
+            continue
+        *bias, x, weight = operands
+        rows, columns = value_of(weight).shape
+        with graph.inserting_before(node):
+            made = _call(graph, node, aten.view.default, x, [columns])
+            made = _call(graph, node, aten.mv.default, weight, made)
+            made = _call(graph, node, aten.view.default, made, [1, rows])
+            for each in bias:
+                made = _call(graph, node, aten.add.Tensor, made, each)
+        node.replace_all_uses_with(made)
+        graph.erase_node(node)
+
+
+def _operands(node: Node) -> tuple[Node, ...] | None:
+    """([bias,] x, weight) of a product of one row."""
+    if name_of(node) not in _PRODUCTS or node.kwargs:
+        return None
+    *bias, x, transposed = node.args
+    if name_of(transposed) != "aten.t.default":
+        return None
+    weight = transposed.args[0]
+    if weight.op != "placeholder":
+        return None
+    values = [value_of(each) for each in (x, weight)]
+    if not all(isinstance(size, int) for value in values for size in value.shape):
+        return None
+    is_row = values[0].shape[0] == 1 and all(value.is_contiguous() for value in values)
+    is_fit = values[0].dtype == values[1].dtype and values[1].dtype.is_floating_point
+    if not is_row or not is_fit or values[1].numel() < _LEAST_WEIGHTS:
+        return None
+    return (*bias, x, weight)
+
+
+def _call(graph: Any, like: Node, target: Any, *args: Any) -> Node:
+    """A new node with its value, at the user's line of `like`."""
+    import torch.fx
+
+    made = graph.call_function(target, args)
+    values, _ = torch.fx.map_arg((args, {}), value_of)
+    made.meta = {"val": target(*values), "stack_trace": like.meta.get("stack_trace")}
+    return made
