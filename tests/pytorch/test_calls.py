@@ -305,3 +305,48 @@ def test_calls_are_timed_in_turns_with_tensors_in_turns(monkeypatch: pytest.Monk
 
     assert _times([first, second], [[0], [1], [2]]) == [1, 2]
     assert taken[2:6] == [("first", 0), ("second", 1), ("first", 2), ("second", 0)]
+
+
+# Constants
+
+
+def test_what_follows_from_no_input_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fn(x: Any) -> Any:
+        mask = torch.ones(32, 32, dtype=torch.bool).tril()
+        return torch.where(mask, x, float("-inf")).softmax(-1) * (torch.arange(32) % 3)
+
+    x = torch.randn(32, 32)
+    with torch.no_grad():
+        report = Report()
+        call = compiled(fn, report)
+        torch.testing.assert_close(call(x), fn(x))
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            torch.testing.assert_close(call(x), fn(x))
+    names = [event.name for event in profile.events()]
+    assert names.count("aten::tril") == 1  # of `fn`, that it is compared with
+    assert not {"aten.arange.default", "aten.tril.default"} & {name for name, _ in report.in_torch}
+
+
+@pytest.mark.parametrize(
+    "view", [lambda x: x, lambda x: x.view(2, 16), lambda x: x[3:].unsqueeze(0)]
+)
+def test_a_constant_that_is_a_result_is_new_in_each_call(view: Any) -> None:
+    def fn(x: Any) -> Any:
+        places = torch.arange(32)
+        return view(places), x * 2 + places
+
+    call = compiled(fn, Report())
+    x = torch.randn(32)
+    with torch.no_grad():
+        call(x)[0].zero_()
+        for mine, theirs in zip(call(x), fn(x), strict=True):
+            torch.testing.assert_close(mine, theirs)
+
+
+def test_random_numbers_are_no_constants() -> None:
+    def fn(x: Any) -> Any:
+        return x + torch.rand(32) * 2
+
+    call = compiled(fn, Report())
+    with torch.no_grad():
+        assert not torch.equal(call(torch.zeros(32)), call(torch.zeros(32)))

@@ -14,6 +14,7 @@ from typing import Any
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch.attention import Attention
 from tileworkbench.pytorch.calls import Call
+from tileworkbench.pytorch.folding import fold_constants
 from tileworkbench.pytorch.groups import Group
 from tileworkbench.pytorch.growing import (
     LEAST_ELEMENTS,
@@ -52,6 +53,7 @@ def compile_graph(
     """
     import torch.fx
 
+    fold_constants(module)
     use_vectors(module.graph)
     nodes = list(module.graph.nodes)
     maker = Maker(_names(nodes, names), report, settings.target)

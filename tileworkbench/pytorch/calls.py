@@ -13,14 +13,11 @@ from typing import Any
 
 from tileworkbench.compiler.diagnostics import RunError
 from tileworkbench.compiler.fast_dataclass import dataclass
-from tileworkbench.pytorch import aten
-from tileworkbench.pytorch.nodes import Node, is_part, name_of, value_of
+from tileworkbench.pytorch.nodes import Node, base_of, value_of
 from tileworkbench.pytorch.shapes import Extents
 from tileworkbench.pytorch.sizes import Formula, formula
 from tileworkbench.pytorch.written import Tensor, Written
 from tileworkbench.workbench.kernel import Kernel
-
-_SEEN_THROUGH = (*aten.VIEWS, *aten.TRANSPOSITIONS, *aten.SLICES, aten.EXPANSION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +33,7 @@ class Place:
 
 def place_of(each: Tensor) -> Place | None:
     """Where a kernel finds an argument without a copy; None where torch has to make one."""
-    base = each.node
-    while name_of(base) in _SEEN_THROUGH or (is_part(base) and _is_view(base.args[0])):
-        base = base.args[0]
+    base = base_of(each.node)
     value, whole = value_of(each.node), value_of(base)
     if whole is None or isinstance(whole, tuple | list):
         return None
@@ -50,10 +45,6 @@ def place_of(each: Tensor) -> Place | None:
     offset = (value.storage_offset() - whole.storage_offset()) * value.itemsize
     made_here = base.op == "call_function"
     return Place(base, offset, tuple(whole.stride()) if made_here else None)
-
-
-def _is_view(node: Node) -> bool:
-    return name_of(node) in _SEEN_THROUGH or (is_part(node) and _is_view(node.args[0]))
 
 
 def _is_dense(extents: Sequence[tuple[int, int]]) -> bool:

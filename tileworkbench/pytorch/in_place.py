@@ -7,11 +7,10 @@ the update writes into the cache itself, and both copies are gone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from tileworkbench.pytorch import aten
-from tileworkbench.pytorch.nodes import Node, is_part, name_of
+from tileworkbench.pytorch.nodes import Node, base_of, name_of, readers_of
 
 # Operations that are their first argument with a part replaced, and those that do it in place.
 _UPDATES = {
@@ -22,7 +21,6 @@ _UPDATES = {
     "aten.scatter.value": "scatter_.value",
     "aten.scatter_add.default": "scatter_add_.default",
 }
-_VIEWS = (*aten.VIEWS, *aten.TRANSPOSITIONS, *aten.SLICES, aten.EXPANSION)
 COPY = "aten.copy_.default"
 
 
@@ -59,22 +57,8 @@ def _is_last(update: Node, order: Mapping[Node, int], copy: Node) -> bool:
     makes is not a result of the graph.
     """
     old = update.args[0]
-    others = set(_read_through(old)) - {update, copy}
+    others = set(readers_of(old)) - {update, copy}
     rest = {each for each in update.all_input_nodes if each is not old}
-    is_apart = not any(_base(each) is old for each in rest)
-    is_kept = any(each.op == "output" for each in _read_through(update))
+    is_apart = not any(base_of(each) is old for each in rest)
+    is_kept = any(each.op == "output" for each in readers_of(update))
     return is_apart and not is_kept and all(order[each] < order[update] for each in others)
-
-
-def _read_through(node: Node) -> Iterator[Node]:
-    """What reads a node, also through views of it."""
-    for user in node.users:
-        yield user
-        if name_of(user) in _VIEWS or is_part(user):
-            yield from _read_through(user)
-
-
-def _base(node: Node) -> Node:
-    while name_of(node) in _VIEWS or is_part(node):
-        node = node.args[0]
-    return node

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tileworkbench.pytorch import aten
@@ -75,6 +75,29 @@ def seen_through(node: Node) -> Node:
     return node
 
 
+_VIEWS = (*aten.VIEWS, *aten.TRANSPOSITIONS, *aten.SLICES, aten.EXPANSION)
+
+
+def is_view(node: Node) -> bool:
+    """Whether a node is memory of another one, or a part of such views."""
+    return name_of(node) in _VIEWS or (is_part(node) and is_view(node.args[0]))
+
+
+def base_of(node: Node) -> Node:
+    """The node whose memory a node is: its own, or that of what it is a view of."""
+    while is_view(node):
+        node = node.args[0]
+    return node
+
+
+def readers_of(node: Node) -> Iterator[Node]:
+    """What reads a node's memory, also through views of it."""
+    for user in node.users:
+        yield user
+        if is_view(user):
+            yield from readers_of(user)
+
+
 def is_tuple(node: Node) -> bool:
     """Whether an operation has several results."""
     return isinstance(value_of(node), tuple | list)
@@ -93,10 +116,9 @@ def is_work(node: Node) -> bool:
     """Whether a node computes something: it does not only say how memory is read, and is no
     constant and no part of a result.
     """
-    free = (*aten.VIEWS, *aten.TRANSPOSITIONS, *aten.SLICES, aten.EXPANSION)
     if node.op != "call_function" or is_part(node) or is_number(node):
         return False
-    return name_of(node) not in free and constant_of(node) is None
+    return name_of(node) not in _VIEWS and constant_of(node) is None
 
 
 def label_of(node: Node) -> str:
