@@ -184,7 +184,7 @@ def test_a_wrong_call_is_told_as_by_any_kernel(clock: Clock) -> None:
 
 def test_choosing_is_little_work(clock: Clock) -> None:
     """Two functions of Python and one bisection more, however many buckets there are; what that
-    costs is measured by benchmarks/dynamic_shapes.py.
+    costs is measured by benchmarks/dispatch.py.
     """
     kernel = tuned(lazy, SIZES)(T.dynamic("N"))
     a = torch.ones(8)
