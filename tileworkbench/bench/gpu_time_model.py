@@ -25,6 +25,7 @@ from tileworkbench.bench.parts import Causes, Part
 from tileworkbench.bench.published import Product, product_peak
 from tileworkbench.bench.units import format_bytes, format_count
 from tileworkbench.compiler.analysis.cost import Work
+from tileworkbench.compiler.diagnostics import line_in
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.sim.report import AccessCount
@@ -70,7 +71,7 @@ def predict_launch(launch: Launch, product: Product) -> Causes | None:
         mine += model.updating()
         parts += model.spread(mine)
     site = works[0].site if works else 0
-    line = _line(launch, site)
+    line = line_in(launch.file, launch.lowered.span(site))
     time_us = _LAUNCH_US * len(works)
     starts = f"starts a launch, which costs {_LAUNCH_US:.0f} µs however little it does"
     parts.append(Part("launch", time_us, "", line, starts, time_us, "Do more in one launch."))
@@ -125,7 +126,7 @@ class _Model:
 
     def line(self, site: int) -> int:
         """The line of a site in the kernel's own text, 0 elsewhere."""
-        return _line(self.launch, site)
+        return line_in(self.launch.file, self.launch.lowered.span(site))
 
     def computing(self) -> Iterator[Part]:
         """Matrix instructions and other operations."""
@@ -297,11 +298,6 @@ _COALESCE = (
 _AGAIN = "Larger tiles, or a copy outside the loop, move it less often."
 _REDUCE = "Add up in the block first, T.reduce_sum over a tile, and let one thread update it."
 _SPREAD = "Let the threads share the loop: T.reduce_sum over a tile, or T.Parallel."
-
-
-def _line(launch: Launch, site: int) -> int:
-    span = launch.lowered.span(site)
-    return span.line if span is not None and launch.file in ("", span.file) else 0
 
 
 def _scaled(part: Part, time_us: float, waste_us: float) -> Part:

@@ -14,7 +14,7 @@ from math import prod
 from tileworkbench.bench.cpu_block import Env
 from tileworkbench.bench.cpu_terms import value_of
 from tileworkbench.bench.gpu_terms import RECIPROCAL, Cost, cost_of, distinct, fused
-from tileworkbench.compiler.analysis.access import depends_on
+from tileworkbench.compiler.analysis.access import depends_on, has_loads
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir import stmt as st
@@ -225,7 +225,7 @@ class _Walker:
                 self.update(stmt, times, site, env)
             case st.Let(var, value):
                 self.named[var] = value
-                if _variables(value) <= self.blocks and not _loads(value):
+                if _variables(value) <= self.blocks and not has_loads(value):
                     self.blocks.add(var)
                 for each in self.loops:
                     if depends_on(value, frozenset({each.loop.var, *each.varying})):
@@ -272,7 +272,7 @@ class _Walker:
     def update(self, stmt: st.Atomic, times: float, site: int, env: Env) -> None:
         """Note updates of an element of a tensor that all threads of the block share."""
         used = {var for index in stmt.indices for var in _variables(index)}
-        if stmt.buffer.scope != "global" or stmt.is_load or any(map(_loads, stmt.indices)):
+        if stmt.buffer.scope != "global" or stmt.is_load or any(map(has_loads, stmt.indices)):
             return
         if used <= self.blocks:
             own = [(stmt.predicate, True)] if stmt.predicate is not None else []
@@ -351,10 +351,6 @@ class _Walker:
 
 def _variables(value: Expr) -> set[Var]:
     return {node for node in walk(value) if isinstance(node, Var)}
-
-
-def _loads(value: Expr) -> bool:
-    return any(isinstance(node, Load) for node in walk(value))
 
 
 def _waits(loop: _Loop) -> Iterator[Wait]:

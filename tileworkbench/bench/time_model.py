@@ -34,7 +34,7 @@ from tileworkbench.bench.points import BANDWIDTH, PEAK, Machine
 from tileworkbench.bench.probes import host_isa
 from tileworkbench.bench.units import format_bytes, format_count, format_time
 from tileworkbench.compiler.device.host import processor
-from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.diagnostics import ArgumentError, line_in
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program, Stage
@@ -155,8 +155,7 @@ class _Model:
 
     def line(self, site: int) -> int:
         """The line of a site in the kernel's own text, 0 elsewhere."""
-        span = self.lowered.span(site)
-        return span.line if span is not None and self.file in ("", span.file) else 0
+        return line_in(self.file, self.lowered.span(site))
 
     def launch(self, grid: GridWork, threads: int) -> int:
         """Add one grid; returns the number of threads it uses."""

@@ -69,6 +69,11 @@ class Note:
         return "\n".join(lines if self.span is None else [*lines, *render_span(self.span)])
 
 
+def line_in(file: str, span: Span | None) -> int:
+    """The line of `span` in `file` ("": in any), 0 where it is not there."""
+    return span.line if span is not None and file in ("", span.file) else 0
+
+
 def display_name(file: str) -> str:
     """The name a user knows `file` by: IPython's ``Cell In[n]`` for a cell, else the file's own
     name.

@@ -7,10 +7,11 @@ from typing import Any
 from tileworkbench.compiler.diagnostics import ShapeError, TileTypeError, TileValueError
 from tileworkbench.compiler.frontend.builder import in_kernel
 from tileworkbench.compiler.frontend.loops import refuse_in_parallel
-from tileworkbench.compiler.frontend.regions import show_shape, to_buffer
+from tileworkbench.compiler.frontend.regions import to_buffer
 from tileworkbench.compiler.frontend.values import describe, index_expr
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load
+from tileworkbench.compiler.ir.printer import show_shape
 from tileworkbench.compiler.ir.stmt import Store
 from tileworkbench.compiler.ir.tile import Parallel
 from tileworkbench.compiler.ir.types import INT32

@@ -7,12 +7,13 @@ from typing import Any
 
 from tileworkbench.compiler.diagnostics import ShapeError, TileTypeError, TileValueError
 from tileworkbench.compiler.frontend.dtypes import to_dtype
-from tileworkbench.compiler.frontend.regions import show_shape, to_buffer
+from tileworkbench.compiler.frontend.regions import to_buffer
 from tileworkbench.compiler.frontend.tensors import TensorValue
 from tileworkbench.compiler.frontend.threads import at_thread_level, barrier_address, started
 from tileworkbench.compiler.frontend.values import describe, to_value
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.printer import show_shape
 from tileworkbench.compiler.ir.simt import BarrierExpect, Engine
 from tileworkbench.language.tile import copy
 

@@ -21,11 +21,11 @@ from tileworkbench.compiler.frontend.global_layouts import (
     placement_of,
 )
 from tileworkbench.compiler.frontend.private_tiles import PRIVATE
-from tileworkbench.compiler.frontend.regions import show_shape
 from tileworkbench.compiler.frontend.tensors import TensorValue
 from tileworkbench.compiler.frontend.values import Operators, describe, extent_expr
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.printer import show_shape
 from tileworkbench.compiler.layout.fragment import Fragment as _Fragment
 from tileworkbench.compiler.layout.layout import Layout as _Layout
 

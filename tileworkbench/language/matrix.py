@@ -14,16 +14,16 @@ from typing import Any
 from tileworkbench.compiler.diagnostics import ShapeError, TileTypeError, TileValueError
 from tileworkbench.compiler.frontend.buffers import new_buffer
 from tileworkbench.compiler.frontend.builder import Builder, in_kernel
-from tileworkbench.compiler.frontend.loops import refuse_in_parallel
-from tileworkbench.compiler.frontend.regions import show_shape, to_region
+from tileworkbench.compiler.frontend.regions import to_region
 from tileworkbench.compiler.frontend.tensors import TensorValue
 from tileworkbench.compiler.frontend.values import index_expr
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Expr, Load, Region, Reinterpret, Var
+from tileworkbench.compiler.ir.printer import show_shape
 from tileworkbench.compiler.ir.stmt import Alloc, Store
 from tileworkbench.compiler.ir.tile import Parallel
 from tileworkbench.compiler.ir.types import DType
-from tileworkbench.language.tile import GemmWarpPolicy, gemm
+from tileworkbench.language.tile import GemmWarpPolicy, gemm, operator_builder
 
 _KEPT_OF = 4  # of four neighbours along k two are stored
 
@@ -55,7 +55,7 @@ def gemm_sp(
     >>> T.fill(meta, 0x4444)
     >>> T.gemm_sp(half, meta, b, acc)
     """
-    builder = _operator("T.gemm_sp")
+    builder = operator_builder("T.gemm_sp")
     a, e = to_region(A_sparse, "T.gemm_sp", "operand A"), to_region(E, "T.gemm_sp", "operand E")
     rows, stored = _matrix("T.gemm_sp", "A", a, transpose_A)
     if not e.buffer.dtype.is_int or e.buffer.dtype.bits < 8:
@@ -129,7 +129,7 @@ def gemm_blockscaled(
     >>> T.fill(scale, 1)
     >>> T.gemm_blockscaled(a, b, acc, scale, scale)
     """
-    builder = _operator("T.gemm_blockscaled")
+    builder = operator_builder("T.gemm_blockscaled")
     sides = (
         ("A", A, SFA, bool(transpose_A), sf_a_granularity_k),
         ("B", B, SFB, not transpose_B, sf_b_granularity_k),
@@ -153,12 +153,6 @@ def tcgen05_gemm_blockscaled(*args: Any, **options: Any) -> None:
     builder = in_kernel("T.tcgen05_gemm_blockscaled")
     builder.uses.append(("T.tcgen05_gemm_blockscaled", builder.site))
     gemm_blockscaled(*args, **options)
-
-
-def _operator(construct: str) -> Builder:
-    builder = in_kernel(construct)
-    refuse_in_parallel(builder, construct)
-    return builder
 
 
 def _scaled(

@@ -18,7 +18,7 @@ from tileworkbench.compiler.frontend.buffers import new_buffer
 from tileworkbench.compiler.frontend.builder import Builder, current, in_kernel
 from tileworkbench.compiler.frontend.dtypes import is_dtype, to_dtype
 from tileworkbench.compiler.frontend.loops import refuse_in_parallel
-from tileworkbench.compiler.frontend.regions import show_shape, to_buffer, to_operand
+from tileworkbench.compiler.frontend.regions import to_buffer, to_operand
 from tileworkbench.compiler.frontend.scopes import refuse_loads
 from tileworkbench.compiler.frontend.tensors import TensorValue, VectorTensor, difference
 from tileworkbench.compiler.frontend.values import (
@@ -35,6 +35,7 @@ from tileworkbench.compiler.frontend.values import (
 from tileworkbench.compiler.frontend.wide_indices import exact_extent
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import AddressOf, Buffer, Const, Expr, Var
+from tileworkbench.compiler.ir.printer import show_shape
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, Let, Pointer
 from tileworkbench.compiler.ir.types import DType
 

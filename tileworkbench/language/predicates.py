@@ -6,10 +6,11 @@ from typing import Any
 
 from tileworkbench.compiler.diagnostics import TileValueError
 from tileworkbench.compiler.frontend.builder import in_kernel
-from tileworkbench.compiler.frontend.regions import show_shape, to_region
+from tileworkbench.compiler.frontend.regions import to_region
 from tileworkbench.compiler.frontend.values import Value
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load
+from tileworkbench.compiler.ir.printer import show_shape
 from tileworkbench.compiler.ir.stmt import Alloc, For, LoopKind, Stmt, Store
 from tileworkbench.compiler.ir.types import BOOL
 

@@ -22,7 +22,6 @@ from tileworkbench.compiler.frontend.regions import (
     Operand,
     check_inside,
     copy_regions,
-    show_shape,
     to_buffer,
     to_operand,
     to_region,
@@ -32,6 +31,7 @@ from tileworkbench.compiler.frontend.threads import arrive_once, barrier_address
 from tileworkbench.compiler.frontend.values import Operators, condition, fitting
 from tileworkbench.compiler.ir import build, tile
 from tileworkbench.compiler.ir.expr import Expr, Load, Region
+from tileworkbench.compiler.ir.printer import show_shape
 from tileworkbench.compiler.ir.stmt import Store
 from tileworkbench.compiler.ir.tile import ReduceKind, WarpPolicy
 from tileworkbench.compiler.layout import Fragment
@@ -57,7 +57,8 @@ _POLICIES = {
 _ONE = build.int_const(1)
 
 
-def _operator(construct: str) -> Builder:
+def operator_builder(construct: str) -> Builder:
+    """The builder, where an operator on tiles can stand."""
     builder = in_kernel(construct)
     refuse_in_parallel(builder, construct)
     return builder
@@ -98,7 +99,7 @@ def emit_operands(
         value = build.cast(Load(source.buffer, source.mins), target.buffer.dtype)
         emit_store(Store(target.buffer, target.mins, value))
         return
-    regions, builder = copy_regions(source, target), _operator("T.copy")
+    regions, builder = copy_regions(source, target), operator_builder("T.copy")
     if is_private(builder, source.buffer, target.buffer):
         emit_copy(builder, *regions)
     else:
@@ -114,7 +115,7 @@ def fill(buffer: Any, value: Any) -> None:
 
     >>> T.fill(acc, 1.0)
     """
-    builder = _operator("T.fill")
+    builder = operator_builder("T.fill")
     target = buffer.filled() if isinstance(buffer, TensorValue) else buffer
     region = to_region(target, "T.fill", "destination")
     check_inside(region, "T.fill")
@@ -160,7 +161,7 @@ def gemm(
 
     >>> T.gemm(a, b, acc, transpose_B=True)
     """
-    builder = _operator("T.gemm")
+    builder = operator_builder("T.gemm")
     a, b, c = (to_region(v, "T.gemm", f"operand {n}") for v, n in ((A, "A"), (B, "B"), (C, "C")))
     for region, name in ((a, "A"), (b, "B"), (c, "C")):
         _check_matrix(region, name)
@@ -288,7 +289,7 @@ def reduce(
             f"'{kind}' is not a reduction", hint=f"use one of {', '.join(ReduceKind)}"
         ) from None
     construct = f"T.reduce_{which}"
-    builder = _operator(construct)
+    builder = operator_builder(construct)
     source, target = (
         to_region(value, construct, role)
         for value, role in ((buffer, "source"), (out, "destination"))
@@ -496,7 +497,7 @@ def cummax(
 
 
 def _scan(construct: str, kind: ReduceKind, src: Any, dst: Any, dim: int, reverse: bool) -> None:
-    builder = _operator(construct)
+    builder = operator_builder(construct)
     source = to_region(src, construct, "source")
     target = source if dst is None else to_region(dst, construct, "destination")
     for region in (source, target):
@@ -532,7 +533,7 @@ def transpose(src: Any, dst: Any) -> None:
             f"T.transpose cannot turn {show_shape(extents)} into {show_shape(target.extents)}",
             hint="both need at least two dimensions, and the last two are exchanged",
         )
-    builder = _operator("T.transpose")
+    builder = operator_builder("T.transpose")
     names = tuple(builder.fresh_var("ijklmnop"[d], e.dtype) for d, e in enumerate(extents))
     places = (*names[:-2], names[-1], names[-2])
     read = Load(

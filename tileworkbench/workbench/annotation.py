@@ -12,7 +12,7 @@ from math import nan
 from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.analysis.cost import count_sites
-from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.diagnostics import UnsupportedError, line_in
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import statements
@@ -107,8 +107,7 @@ class _Costs:
 
     def line(self, program: Program, site: int) -> int:
         """The line of a site in the kernel's own file, 0 elsewhere."""
-        span = program.span(site)
-        return span.line if span is not None and span.file == self._file else 0
+        return line_in(self._file, program.span(site))
 
     def add(self, line: int, **amounts: float) -> None:
         """Add to the numbers of a line; line 0 is nobody's."""
@@ -130,8 +129,7 @@ class _Costs:
                 line = access.line
                 self._vectors.setdefault(line, []).append(access.pattern in ("contiguous", ""))
             else:
-                span = access.span
-                line = span.line if span is not None and span.file == self._file else 0
+                line = line_in(self._file, access.span)
                 words = f"{access.buffer}: {access.described}"
                 if access.scope == "shared":
                     self.add(line, wavefronts=access.wavefronts, ideal=access.ideal)

@@ -8,8 +8,9 @@ from tileworkbench.compiler.ir.node import InternedNode, Node
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.simt import AsyncCopy
 from tileworkbench.compiler.ir.stmt import Atomic, SourceKernel, Store
+from tileworkbench.compiler.machine.machine import VECTOR_BITS
 
-_MOST_BYTES = 16  # what a thread of a GPU can access at once
+_MOST_BYTES = VECTOR_BITS // 8
 
 
 def needed_alignment(program: Program) -> dict[str, int]:

@@ -11,14 +11,18 @@ from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
-from tileworkbench.compiler.ir.simt import LoadMatrix, Mma, StoreMatrix
+from tileworkbench.compiler.ir.simt import (
+    MATRIX_ROW_BITS,
+    MATRIX_ROWS,
+    LoadMatrix,
+    Mma,
+    StoreMatrix,
+)
 from tileworkbench.compiler.layout import Fragment, Layout
-from tileworkbench.compiler.layout.atoms import mma_c, mma_operand, transposed
-from tileworkbench.compiler.machine.instructions import Scope
+from tileworkbench.compiler.layout.atoms import transposed
 from tileworkbench.compiler.machine.operands import instruction_names, operand_fragment
 from tileworkbench.compiler.machine.tables import ARCHITECTURES, machine_of
 
-MATRIX_ROWS, MATRIX_BITS = 8, 128  # of the matrices that ldmatrix moves, 8 rows of 16 bytes
 _MOST = 3  # atoms that are named of a fragment without a kernel
 
 
@@ -103,7 +107,7 @@ def _atoms_in(
 def _matrix(prefix: str, stmt: LoadMatrix | StoreMatrix, buffer: Buffer) -> Atom:
     ending = ".trans" if stmt.transpose else ""
     name = f"{prefix}matrix.x{stmt.count}{ending}: one matrix"
-    return Atom(name, MATRIX_ROWS, MATRIX_BITS // buffer.dtype.bits)
+    return Atom(name, MATRIX_ROWS, MATRIX_ROW_BITS // buffer.dtype.bits)
 
 
 def _mma_atoms(
@@ -126,24 +130,15 @@ def _mma_atoms(
 
 
 def _instruction(stmt: Mma, arch: str) -> tuple[str, tuple[Fragment, ...], str]:
-    """The name of a product's instruction, where A, B and C are, and what says so: mma.sync has
-    eight columns.
-    """
+    """The name of a product's instruction, where A, B and C are, and what says so."""
     name = f"m{stmt.m}n{stmt.n}k{stmt.k}"
-    if stmt.n == 8:
-        bits = stmt.a.buffer.dtype.bits
-        a, b = mma_operand(stmt.m, stmt.k, bits), mma_operand(stmt.n, stmt.k, bits)
-        return f"mma.{name}", (a, b, mma_c(stmt.m)), ""
-    wanted = (stmt.m, stmt.n, stmt.k, *(str(x.buffer.dtype) for x in (stmt.a, stmt.b, stmt.c)))
-    rows = machine_of(arch).matrices if arch in ARCHITECTURES else ()
-    fitting = (row for row in rows if (row.m, row.n, row.k, *row.dtypes) == wanted)
-    row = next((row for row in fitting if row.scope is Scope.WARP), None)
+    row = machine_of(arch).matrix(stmt.shape, stmt.dtypes) if arch in ARCHITECTURES else None
     if row is None:  # code that a user has edited
         return name, (), ""
     count = row.issues * row.across
     several = f" ({count} instructions)" if count > 1 else ""
     fragments = (row.a.fragment, row.b.fragment, row.c.fragment)
-    return f"{row.name}.{name}{several}", fragments, row.source
+    return f"{row.name.removesuffix('.sync')}.{name}{several}", fragments, row.source
 
 
 def _atom(name: str, fragment: Fragment, source: str = "") -> Atom:

@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import field, replace
 
+from tileworkbench.compiler.analysis.access import has_loads
 from tileworkbench.compiler.analysis.evaluate import evaluate
 from tileworkbench.compiler.analysis.extremes import at_extreme
 from tileworkbench.compiler.analysis.ranges import Ranges
@@ -291,11 +292,13 @@ class _Counter:
                 for write in (False, True):
                     self.element(buffer, indices, loops, write)
             case st.Let(_, value):
-                self.expression(value, loops, operations=value.dtype.is_float or _reads(value))
+                self.expression(value, loops, operations=value.dtype.is_float or has_loads(value))
             case simt.Exchange(_, kind, args):
                 self.tally.flops.add(kind.startswith("warp_"), loops)
                 for value in args:
-                    self.expression(value, loops, operations=value.dtype.is_float or _reads(value))
+                    self.expression(
+                        value, loops, operations=value.dtype.is_float or has_loads(value)
+                    )
             case st.Print(_, values):
                 for value in values:
                     self.expression(value, loops, operations=False)
@@ -308,7 +311,7 @@ class _Counter:
                 self.element(node.buffer, node.indices, loops, False)
                 indices.update(part for index in node.indices for part in _distinct(index))
         for node in _distinct(value) if operations else ():
-            if node in indices or not (node.dtype.is_float or _reads(node)):
+            if node in indices or not (node.dtype.is_float or has_loads(node)):
                 continue  # arithmetic on indices is no work
             if isinstance(node, Binary | Unary) and node.op in _COUNTED:
                 self.tally.flops.add(1, loops)
@@ -361,7 +364,7 @@ class _Counter:
         if any(self.hides_loops(atom) for atom, _ in linear.terms):
             return bound
         ends = [at_extreme(linear, self.box, highest, low.dtype) for highest in (False, True)]
-        if ends[0] is None or ends[1] is None or any(_reads(end) for end in ends if end):
+        if ends[0] is None or ends[1] is None or any(has_loads(end) for end in ends if end):
             return bound
         size = add(sub(ends[1], ends[0]), extent)
         return bound if self.ranges.proves(binary("ge", size, bound)) else size
@@ -427,10 +430,6 @@ def _distinct(value: Expr) -> Iterator[Expr]:
         if isinstance(node, Expr) and node not in seen:
             seen.add(node)
             yield node
-
-
-def _reads(value: Expr) -> bool:
-    return any(isinstance(node, Load) for node in walk(value))
 
 
 def _folded(program: Program) -> Program:

@@ -18,7 +18,7 @@ from tileworkbench.compiler.frontend.tensors import RegionValue, TensorValue, wh
 from tileworkbench.compiler.frontend.values import Value, VarCell, describe, to_value
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Region
-from tileworkbench.compiler.ir.printer import print_expr
+from tileworkbench.compiler.ir.printer import print_expr, show_shape
 
 _LEVEL = {"global": 0, "shared": 1, "local.fragment": 2, "local": 2, "local.var": 2}
 _ONE = build.int_const(1)
@@ -96,12 +96,6 @@ def to_buffer(value: Any, construct: str, role: str) -> Buffer:
             f"{construct} needs a whole tensor as its {role}, not a part of '{region.buffer.name}'"
         )
     return region.buffer
-
-
-def show_shape(extents: tuple[Expr, ...]) -> str:
-    """Extents as a message shows them."""
-    inner = ", ".join(print_expr(extent) for extent in extents)
-    return f"({inner},)" if len(extents) == 1 else f"({inner})"
 
 
 def copy_regions(src: Operand, dst: Operand, construct: str = "T.copy") -> tuple[Region, Region]:

@@ -34,8 +34,9 @@ from tileworkbench.compiler.ir.simt import (
 )
 from tileworkbench.compiler.ir.stmt import If, Stmt, seq
 from tileworkbench.compiler.ir.types import BOOL, INT32, UINT32
+from tileworkbench.compiler.machine.instructions import WARPGROUP_WARPS
 
-WARP_GROUP = 128
+WARP_GROUP = WARPGROUP_WARPS * LANGUAGE_WARP
 _NAMES = ("tx", "ty", "tz")
 _ROLE_BARRIERS = 8  # of the 16 that a block has, where those of roles begin; kernels count from 1
 _FULL_MASK = build.const(0xFFFFFFFF, UINT32)

@@ -142,16 +142,17 @@ def _param(param: Param) -> str:
     if not isinstance(value, Buffer):
         return f"{value.name}: T.{value.dtype}"
     if value.strides:
-        sizes = f"{_shape(value.shape)}, {_shape(value.strides)}"
+        sizes = f"{show_shape(value.shape)}, {show_shape(value.strides)}"
         return f'{value.name}: T.StridedTensor({sizes}, "{value.dtype}"{_layout(value)})'
-    return f'{value.name}: T.Tensor({_shape(value.shape)}, "{value.dtype}"{_layout(value)})'
+    return f'{value.name}: T.Tensor({show_shape(value.shape)}, "{value.dtype}"{_layout(value)})'
 
 
 def _layout(buffer: Buffer) -> str:
     return "" if buffer.layout is None else f", layout={buffer.layout.to_text()}"
 
 
-def _shape(values: tuple[Expr, ...]) -> str:
+def show_shape(values: tuple[Expr, ...]) -> str:
+    """Extents or strides, as Python writes a tuple."""
     inner = ", ".join(print_expr(value) for value in values)
     return f"({inner},)" if len(values) == 1 else f"({inner})"
 
@@ -359,7 +360,7 @@ def _simple(stmt: st.Stmt) -> str:
             element = _element(buffer, indices)
             return f"T.store({element}, {print_expr(value)}, {print_expr(predicate)})"
         case st.Alias(buffer, source):
-            shape = f'{_shape(buffer.shape)}, "{buffer.dtype}"{_layout(buffer)}'
+            shape = f'{show_shape(buffer.shape)}, "{buffer.dtype}"{_layout(buffer)}'
             return f"{buffer.name} = T.view({source.name}, {shape})"
         case st.Pointer(buffer, address):
             return f"{buffer.name} = T.make_tensor({print_expr(address)}, {_tensor(buffer)})"
@@ -422,8 +423,8 @@ def _tensor_map(stmt: simt.TensorMap) -> str:
 
 
 def _tensor(buffer: Buffer) -> str:
-    strides = f", strides={_shape(buffer.strides)}" if buffer.strides else ""
-    return f'{_shape(buffer.shape)}, "{buffer.dtype}"{strides}'
+    strides = f", strides={show_shape(buffer.strides)}" if buffer.strides else ""
+    return f'{show_shape(buffer.shape)}, "{buffer.dtype}"{strides}'
 
 
 def _atomic(stmt: st.Atomic) -> str:
@@ -441,7 +442,7 @@ def _alloc(stmt: st.Alloc) -> str:
         return f'{buffer.name} = T.alloc_var("{buffer.dtype}"{init})'
     options = f"{_layout(buffer)}{tail}"
     call = f"T.{_ALLOC[buffer.scope]}"
-    return f'{buffer.name} = {call}({_shape(buffer.shape)}, "{buffer.dtype}"{options})'
+    return f'{buffer.name} = {call}({show_shape(buffer.shape)}, "{buffer.dtype}"{options})'
 
 
 def _tile_operator(stmt: st.Stmt) -> str:

@@ -136,11 +136,7 @@ def with_body(program: Program, body: Stmt) -> Program:
 
 def variables(root: Node) -> list[Var]:
     """The variables read below `root`, each once, in the order met."""
-    names: dict[Var, None] = {}
-    for current in walk(root):
-        if isinstance(current, Var):
-            names[current] = None
-    return list(names)
+    return list(dict.fromkeys(node for node in walk(root) if isinstance(node, Var)))
 
 
 def bound_by(node: Node) -> tuple[Var, ...]:
@@ -152,11 +148,7 @@ def bound_by(node: Node) -> tuple[Var, ...]:
 
 def buffers_of(root: Node) -> list[Buffer]:
     """The buffers below `root`, each once, in the order met."""
-    buffers: dict[Buffer, None] = {}
-    for current in walk(root):
-        if isinstance(current, Buffer):
-            buffers[current] = None
-    return list(buffers)
+    return list(dict.fromkeys(node for node in walk(root) if isinstance(node, Buffer)))
 
 
 def parameters(program: Program) -> list[Buffer]:

@@ -21,6 +21,7 @@ from tileworkbench.compiler.ir.stmt import Stmt
 from tileworkbench.compiler.ir.types import INT32, UINT64, DType
 
 LANGUAGE_WARP = 32
+MATRIX_ROWS, MATRIX_ROW_BITS = 8, 128  # of the matrices that LoadMatrix and StoreMatrix move
 """The threads of a warp in the T language: its exchanges and named barriers are over 32 lanes. The
 warp of a GPU is that of its `Machine`.
 """
@@ -409,6 +410,14 @@ class Mma(Stmt):
     site: int = field(default=0, compare=False)
     effects: ClassVar[Effects] = Effects((Place("a"), Place("b"), Place("c")), (Place("c"),))
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.m, self.n, self.k
+
+    @property
+    def dtypes(self) -> tuple[str, str, str]:
+        return _dtypes(self)
+
 
 @node
 class Wgmma(Stmt):
@@ -432,6 +441,21 @@ class Wgmma(Stmt):
     effects: ClassVar[Effects] = Effects(
         (Place("a"), Place("b"), Place("c")), (Place("c"),), starts="wgmma"
     )
+    m: ClassVar[int] = 64
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.m, self.n, self.k
+
+    @property
+    def dtypes(self) -> tuple[str, str, str]:
+        return _dtypes(self)
+
+
+def _dtypes(product: Mma | Wgmma) -> tuple[str, str, str]:
+    """Those of A, B and C."""
+    a, b, c = (str(each.buffer.dtype) for each in (product.a, product.b, product.c))
+    return a, b, c
 
 
 @node

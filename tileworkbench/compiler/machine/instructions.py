@@ -28,6 +28,10 @@ OPERAND_DTYPES = {
 }
 
 
+WARPGROUP_WARPS = 4
+"""The warps of a warpgroup."""
+
+
 class Scope(Enum):
     """The threads that execute an instruction together."""
 
@@ -69,7 +73,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class MatrixInstruction:
-    """``c += a @ b`` of `m` x `n` x `k` elements; mma reads float32 operands as tf32.
+    """``c += a @ b`` of `m` x `n` x `k` elements; `reads_tf32`: float32 operands are read as tf32.
 
     `issues` is how many instructions of the machine that is along K, one after the other: each
     takes the next part of a lane's registers. `across` is how many there are along N: a lane has
@@ -89,6 +93,7 @@ class MatrixInstruction:
     completes: Completion = Completion.ITSELF
     issues: int = 1
     across: int = 1
+    reads_tf32: bool = False
     source: str = ""
 
     @property
@@ -128,11 +133,24 @@ class MatrixMove:
 
 
 @dataclass(frozen=True, slots=True)
+class Boxes:
+    """The boxes of a tensor that a copy engine can copy: at most `dims` dimensions, and `extent`
+    elements along each. In shared memory a box starts at a multiple of `alignment` bytes, and one
+    that is swizzled where the swizzle repeats, which it does after `swizzle_rows` rows.
+    """
+
+    dims: int
+    extent: int
+    alignment: int
+    swizzle_rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class CopyEngine:
     """Copies that are started by one instruction and go on without the thread.
 
     `sizes` are the bytes that one instruction of a thread takes; empty for an engine that takes
-    boxes of a tensor, in rows of a multiple of `alignment` bytes, stored with one of `swizzles`.
+    `boxes` of a tensor, in rows of a multiple of `alignment` bytes, stored with one of `swizzles`.
     `in_line`: a warp gives one place in shared memory, where its threads' copies lie one behind the
     other; nothing stands in for what is left out, and waits count instructions.
     """
@@ -144,4 +162,5 @@ class CopyEngine:
     alignment: int
     sizes: tuple[int, ...] = ()
     swizzles: tuple[int, ...] = ()
+    boxes: Boxes | None = None
     in_line: bool = False

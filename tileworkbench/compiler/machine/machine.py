@@ -10,10 +10,15 @@ from tileworkbench.compiler.machine.instructions import (
     CopyEngine,
     MatrixInstruction,
     MatrixMove,
+    Scope,
 )
 
 TENSOR_MEMORY = frozenset({"T.tcgen05_gemm", "T.tcgen05_gemm_blockscaled", "T.alloc_tmem"})
 """What kernels name that needs tensor memory."""
+
+
+VECTOR_BITS = 128
+"""The most that a thread accesses at once, on every machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +64,46 @@ class SharedMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class RegisterShares:
+    """How warpgroups of a block divide its registers anew while it runs: a thread has from `least`
+    to `most`, a multiple of `unit`.
+    """
+
+    unit: int
+    least: int
+    most: int
+
+    def begin(self, registers: int, threads: int) -> int:
+        """How many each of `threads` threads has at first, of so many in all."""
+        return min(registers // max(threads, 1), self.most) // self.unit * self.unit
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """One architecture.
 
-    `lanes` threads are a warp, `warps` and `blocks` the most that a multiprocessor holds at once (0
-    where that is not known here), and its `registers` of 32 bits are theirs in units of
-    `register_granule` for a warp, at most `thread_registers` of a thread. `matrices` has the best
-    first for each dtype. `atomics` says how many neighbours one instruction adds to memory, each
-    atomically, by scope and dtype. `pairs` are the 16-bit floats to which one instruction rounds
-    two float32; `adds_pairs`: one adds two float32 to two others. `memory_barriers`: threads can
-    wait for a barrier in shared memory. `dot_product`: a thread multiplies and adds four signed
-    bytes at once. `cluster_blocks` can share their memory, 0 for none. `dies` take the blocks of a
-    launch in turn, each with a cache of its own. `early_launch`: a launch can begin before the one
-    in front of it has ended. `turned_bits`: 16 lanes turn elements of so many bits while they read
-    them from shared memory (`LoadTurned`). `without` names what kernels cannot use, as messages
-    call it, with the way around it.
+    Attributes:
+        lanes: the threads of a warp.
+        warps, blocks: the most that a multiprocessor holds at once; 0 where that is not known here.
+        registers: of 32 bits, of a multiprocessor; a warp takes units of `register_granule`, and a
+            thread at most `thread_registers`.
+        register_shares: how a block divides them anew, None where it cannot.
+        block_threads: the most threads of a block.
+        block_barriers: the barriers of a block: number 0 is for all its threads, the others for
+            groups of them.
+        matrices: the matrix instructions, the best first for each dtype.
+        atomics: how many neighbours one instruction adds to memory, each atomically, by scope and
+            dtype.
+        pairs: the 16-bit floats to which one instruction rounds two float32.
+        adds_pairs: one instruction adds two float32 to two others.
+        memory_barriers: threads can wait for a barrier in shared memory.
+        dot_product: a thread multiplies and adds four signed bytes at once.
+        cluster_blocks: how many blocks can share their memory, 0 for none.
+        dies: take the blocks of a launch in turn, each with a cache of its own.
+        early_launch: a launch can begin before the one in front of it has ended.
+        turned_bits: 16 lanes turn elements of so many bits while they read them from shared memory
+            (`LoadTurned`).
+        without: what kernels cannot use, as messages call it, with the way around it.
     """
 
     name: str
@@ -84,6 +114,9 @@ class Machine:
     registers: int = 65536
     register_granule: int = 256
     thread_registers: int = 255
+    register_shares: RegisterShares | None = None
+    block_threads: int = 1024
+    block_barriers: int = 16
     matrices: tuple[MatrixInstruction, ...] = ()
     moves: tuple[MatrixMove, ...] = ()
     copies: tuple[CopyEngine, ...] = ()
@@ -101,6 +134,14 @@ class Machine:
     def warp_registers(self, count: int) -> int:
         """The registers that a warp of threads with `count` each takes."""
         return -(-count * self.lanes // self.register_granule) * self.register_granule
+
+    def matrix(
+        self, shape: tuple[int, int, int], dtypes: tuple[str, str, str], scope: Scope = Scope.WARP
+    ) -> MatrixInstruction | None:
+        """The instruction for M, N and K, and the dtypes of A, B and C."""
+        wanted = shape, dtypes, scope
+        rows = ((((row.m, row.n, row.k), row.dtypes, row.scope), row) for row in self.matrices)
+        return next((row for facts, row in rows if facts == wanted), None)
 
     def move(self, loads: bool) -> MatrixMove | None:
         """The instruction that moves matrices to registers, or from them."""

@@ -1,10 +1,10 @@
 """NVIDIA's architectures.
 
 Sources: PTX ISA, "mma" and its neighbours with their target ISA notes, "wgmma", "ldmatrix",
-"stmatrix", "cp.async", "Tensor copies", "red", "dp4a", "griddepcontrol"; CUDA C++
-Programming Guide, "Technical Specifications per Compute Capability", and cuda_occupancy.h of CUDA
-13.0. sm_100 has tcgen05 and tensor memory, for which there is no code yet; sm_120 has neither these
-nor wgmma.
+"stmatrix", "cp.async", "Tensor copies", "red", "dp4a", "griddepcontrol", "setmaxnreg", "bar"; CUDA
+driver API, "cuTensorMapEncodeTiled"; CUDA C++ Programming Guide, "Technical Specifications per
+Compute Capability", and cuda_occupancy.h of CUDA 13.0. sm_100 has tcgen05 and tensor memory, for
+which there is no code yet; sm_120 has neither these nor wgmma.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tileworkbench.compiler.layout.atoms import (
     wgmma_c,
 )
 from tileworkbench.compiler.machine.instructions import (
+    Boxes,
     Completion,
     CopyEngine,
     MatrixInstruction,
@@ -29,7 +30,7 @@ from tileworkbench.compiler.machine.instructions import (
     Operand,
     Scope,
 )
-from tileworkbench.compiler.machine.machine import Machine, SharedMemory
+from tileworkbench.compiler.machine.machine import Machine, RegisterShares, SharedMemory
 
 # Warps, blocks and shared memory of a multiprocessor.
 _MULTIPROCESSORS = {
@@ -44,11 +45,17 @@ _MULTIPROCESSORS = {
 }
 
 _SWIZZLES = (0, 32, 64, 128)
-COPY_ENGINE = CopyEngine("TMA load", "global", "shared", Completion.PHASE, 16, swizzles=_SWIZZLES)
+BOXES = Boxes(dims=5, extent=256, alignment=128, swizzle_rows=8)
+COPY_ENGINE = CopyEngine(
+    "TMA load", "global", "shared", Completion.PHASE, 16, swizzles=_SWIZZLES, boxes=BOXES
+)
+_STORE_ENGINE = CopyEngine(
+    "TMA store", "shared", "global", Completion.GROUP, 16, swizzles=_SWIZZLES, boxes=BOXES
+)
 _COPIES = (
     (80, CopyEngine("cp.async", "global", "shared", Completion.GROUP, 4, (4, 8, 16))),
     (90, COPY_ENGINE),
-    (90, CopyEngine("TMA store", "shared", "global", Completion.GROUP, 16, swizzles=_SWIZZLES)),
+    (90, _STORE_ENGINE),
 )
 _MOVES = (
     (75, MatrixMove("ldmatrix", True, 8, 128, 32, (4, 2, 1), transposed_bits=16)),
@@ -65,6 +72,7 @@ def _machine(name: str) -> Machine:
         shared,
         warps,
         blocks,
+        register_shares=RegisterShares(8, 24, 256) if name == "sm_90a" else None,
         matrices=(*_mma(capability), *(_wgmma() if name == "sm_90a" else ())),
         moves=tuple(move for least, move in _MOVES if capability >= least),
         copies=tuple(engine for least, engine in _COPIES if capability >= least),
@@ -109,20 +117,18 @@ def _mma(capability: int) -> Iterator[MatrixInstruction]:
     """mma.sync, the best first for each dtype. Of bytes there are several across, too: no
     instruction loads columns of B where its rows run along N.
     """
+    product = partial(MatrixInstruction, "mma.sync", Scope.WARP, reads_tf32=True)
     for least, end, m, k, (a, b, c) in _MMA:
         if least <= capability < end:
             bits = _bits(a)
             left = Operand(a, partial(mma_operand, m, k, bits))
             right = Operand(b, partial(mma_operand, 8, k, bits))
             result = Operand(c, partial(mma_c, m))
-            yield MatrixInstruction("mma.sync", Scope.WARP, m, 8, k, left, right, result)
+            yield product(m, 8, k, left, right, result)
             for across in (4, 2) if bits == 8 else ():
                 right = Operand(b, partial(mma_b_across, k, bits, across))
                 result = Operand(c, partial(mma_c_across, m, across))
-                shape = m, 8 * across, k
-                yield MatrixInstruction(
-                    "mma.sync", Scope.WARP, *shape, left, right, result, across=across
-                )
+                yield product(m, 8 * across, k, left, right, result, across=across)
 
 
 def _mma_rows() -> Iterator[tuple[int, int, int, int, tuple[str, str, str]]]:
@@ -163,6 +169,7 @@ def _wgmma() -> Iterator[MatrixInstruction]:
                 Operand(b, None, _SWIZZLES),
                 Operand(c, partial(wgmma_c, n)),
                 Completion.GROUP,
+                reads_tf32=True,
             )
 
 

@@ -38,6 +38,7 @@ from tileworkbench.compiler.ir.simt import (
 )
 from tileworkbench.compiler.ir.stmt import Alloc, If, Kernel, Seq, Stmt, seq
 from tileworkbench.compiler.lower.thread_loops.decisions import with_decisions_apart
+from tileworkbench.compiler.machine.machine import Machine
 from tileworkbench.compiler.schedule.barriers import BarrierPlaces
 from tileworkbench.compiler.target import Target
 
@@ -50,12 +51,11 @@ class InsertBarriers:
 
     def __call__(self, program: Program) -> Program:
         ranges, names = Ranges(program), Names(program)
-        lanes = self.target.machine.lanes
 
         def change(stmt: Stmt) -> Stmt:
             if not isinstance(stmt, Kernel):
                 return stmt
-            return _placed(stmt, program, ranges, names, lanes, strict=True)
+            return _placed(stmt, program, ranges, names, self.target.machine)
 
         body = Rewriter(rewrite_stmt=change)(program.body)
         return replace(program, body=body, stage=Stage.SIMT)
@@ -68,12 +68,13 @@ def with_barriers(kernel: Kernel, program: Program, names: Names) -> Kernel:
     of their warps, which says all that loops over threads need to know.
     """
     ranges = Ranges(replace(program, body=kernel))
-    return _placed(kernel, program, ranges, names, LANGUAGE_WARP, strict=False)
+    return _placed(kernel, program, ranges, names, None)
 
 
 def _placed(
-    kernel: Kernel, program: Program, ranges: Ranges, names: Names, lanes: int, strict: bool
+    kernel: Kernel, program: Program, ranges: Ranges, names: Names, machine: Machine | None
 ) -> Kernel:
+    lanes, strict = (LANGUAGE_WARP, False) if machine is None else (machine.lanes, True)
     places = BarrierPlaces(kernel, program, ranges, lanes, strict)
     body = with_decisions_apart(kernel.body, places.decides_late, names)
     if body is not kernel.body:
@@ -81,16 +82,16 @@ def _placed(
         ranges = Ranges(replace(program, body=kernel))
         places = BarrierPlaces(kernel, program, ranges, lanes, strict)
     places.find()
-    return replace(kernel, body=_Placement(kernel, program, places, lanes, strict).run())
+    return replace(kernel, body=_Placement(kernel, program, places, machine).run())
 
 
 class _Placement:
-    """Writes the barriers down."""
+    """Writes the barriers down: those of a `machine`, else of loops over threads."""
 
     def __init__(
-        self, kernel: Kernel, program: Program, places: BarrierPlaces, lanes: int, strict: bool
+        self, kernel: Kernel, program: Program, places: BarrierPlaces, machine: Machine | None
     ) -> None:
-        self.kernel, self.program, self.lanes, self.strict = kernel, program, lanes, strict
+        self.kernel, self.program, self.machine = kernel, program, machine
         self.needed, self.divergent = places.needed, places.divergent
         self.numbers: dict[tuple[int, int], int] = {}  # barriers of roles, by start and extent
 
@@ -112,7 +113,7 @@ class _Placement:
 
     def initialised(self, stmts: list[Stmt]) -> list[Stmt]:
         """One thread initialises mbarriers, and nobody goes on before."""
-        if not self.strict or not any(isinstance(stmt, BarrierInit) for stmt in stmts):
+        if self.machine is None or not any(isinstance(stmt, BarrierInit) for stmt in stmts):
             return stmts
         first = next(at for at, stmt in enumerate(stmts) if isinstance(stmt, BarrierInit))
         inits: list[Stmt] = [stmt for stmt in stmts if isinstance(stmt, BarrierInit)]
@@ -128,34 +129,33 @@ class _Placement:
 
     def barrier(self, stmt: Stmt, role: Role | None) -> Stmt:
         """All threads of the block, or of the role under a number of its own."""
-        if not self.strict and (role is not None or id(stmt) in self.divergent):
-            return WarpBarrier(all_lanes(self.lanes), site=stmt.site)
-        if role is None:
+        if self.machine is None and (role is not None or id(stmt) in self.divergent):
+            return WarpBarrier(all_lanes(LANGUAGE_WARP), site=stmt.site)
+        if role is None or self.machine is None:
             return Barrier(site=stmt.site)
-        if role.start % self.lanes or role.extent % self.lanes:
+        lanes = self.machine.lanes
+        if role.start % lanes or role.extent % lanes:
             raise UnsupportedError(
                 f"threads {role.start} to {role.start + role.extent - 1} exchange data, for which "
                 "they would have to wait for each other, and only whole warps can do that",
                 self.program.span(stmt.site),
-                hint=f"let the groups of threads begin at multiples of {self.lanes}",
+                hint=f"let the groups of threads begin at multiples of {lanes}",
             )
-        return Barrier(self.number(role, stmt), role.extent, site=stmt.site)
+        return Barrier(self.number(role, stmt, self.machine), role.extent, site=stmt.site)
 
-    def number(self, role: Role, stmt: Stmt) -> int:
-        """The barrier of the role's threads: one that nobody else uses."""
+    def number(self, role: Role, stmt: Stmt, machine: Machine) -> int:
+        """The barrier of the role's threads: one that nobody else uses; the block has barrier 0."""
         threads = (role.start, role.extent)
         if threads not in self.numbers:
             barriers = [s for s in statements(self.kernel.body) if isinstance(s, Barrier)]
             used = {*(barrier.id for barrier in barriers), *self.numbers.values()}
-            free = [number for number in range(_BARRIERS - 1, 0, -1) if number not in used]
+            count = machine.block_barriers
+            free = [number for number in range(count - 1, 0, -1) if number not in used]
             if not free:
                 raise UnsupportedError(
-                    f"a block has {_BARRIERS} barriers, which its groups of threads need more of",
+                    f"a block has {count} barriers, which its groups of threads need more of",
                     self.program.span(stmt.site),
                     hint="use fewer groups that exchange data at once",
                 )
             self.numbers[threads] = free[0]
         return self.numbers[threads]
-
-
-_BARRIERS = 16  # PTX ISA, "bar"; barrier 0 is the block's

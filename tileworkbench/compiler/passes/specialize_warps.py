@@ -67,6 +67,7 @@ from tileworkbench.compiler.ir.stmt import (
     seq,
 )
 from tileworkbench.compiler.ir.tile import Pipelined
+from tileworkbench.compiler.machine.instructions import WARPGROUP_WARPS
 from tileworkbench.compiler.passes.expand_pipelines import expand_pipelines
 from tileworkbench.compiler.passes.optional import optional
 from tileworkbench.compiler.schedule import warpgroups
@@ -164,7 +165,7 @@ class _Specialization:
         counters = {each for plan in self.plans.values() for each in plan.counters}
         producer = with_new_names(producer_of(kernel, loops, counters), self.names.fresh)
         shared, consumer = _parted(self.consumer())
-        group = warpgroups.WARPS * machine.lanes
+        group = WARPGROUP_WARPS * machine.lanes
         alone = binary("eq", kernel.thread_vars[0], int_const(self.threads))
         both: list[list[Stmt]] = [consumer, [If(alone, producer, site=kernel.site)]]
         divided = warpgroups.registers(kernel, machine)

@@ -37,6 +37,7 @@ from tileworkbench.compiler.ir.tile import Copy, Gemm, Pipelined
 from tileworkbench.compiler.lower.threads import wgmma
 from tileworkbench.compiler.lower.threads.context import ThreadContext
 from tileworkbench.compiler.lower.threads.tensor_copies import Unsuitable, plan
+from tileworkbench.compiler.machine.instructions import WARPGROUP_WARPS
 from tileworkbench.compiler.passes.optional import optional
 from tileworkbench.compiler.schedule.lifetimes import shared_bytes
 from tileworkbench.compiler.target import Target
@@ -113,11 +114,13 @@ class StageResults:
         results = {stmt.c.buffer for stmt in statements(kernel.body) if isinstance(stmt, Gemm)}
         words = sum(prod(const_shape(each) or ()) * each.dtype.bits // 32 for each in results)
         registers = words // threads + _MULTIPLIER_REGISTERS
-        loaders = 128 if groups else 0
+        loaders = WARPGROUP_WARPS * self.target.machine.lanes if groups else 0
         share = (registers * threads + _LOADER_REGISTERS * loaders) // (threads + loaders)
 
+        most = self.target.machine.thread_registers
+
         def blocks(bytes_: int) -> int:
-            held = occupancy(self.target.arch, threads + loaders, bytes_, min(share, 255))
+            held = occupancy(self.target.arch, threads + loaders, bytes_, min(share, most))
             return 0 if held is None else held.blocks
 
         return blocks(whole) < blocks(used)
@@ -152,9 +155,7 @@ def _staged(kernel: Kernel, copies: list[Copy], names: Names) -> Kernel:
         name = names.fresh(f"{stmt.dst.buffer.name}_tile")
         tile = Buffer(name, stmt.dst.buffer.dtype, shape, "shared")
         here = Region(tile, tuple(int_const(0) for _ in shape), shape)
-        return seq(
-            [Alloc(tile, site=stmt.site), replace(stmt, dst=here), replace(stmt, src=here)]
-        )
+        return seq([Alloc(tile, site=stmt.site), replace(stmt, dst=here), replace(stmt, src=here)])
 
     return replace(kernel, body=Rewriter(rewrite_stmt=change)(kernel.body))
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from math import prod
 
+from tileworkbench.compiler.analysis.access import has_loads
 from tileworkbench.compiler.analysis.uniformity import Uniformity
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int
-from tileworkbench.compiler.ir.expr import Address, Buffer, Load
-from tileworkbench.compiler.ir.rewrite import walk
+from tileworkbench.compiler.ir.expr import Address, Buffer
 
 
 class Arrivals:
@@ -36,7 +36,7 @@ class Arrivals:
         """
         buffer, at = barrier.buffer, _element(barrier)
         counts = self._counts.get(buffer)
-        steady = not any(isinstance(node, Load) for node in walk(barrier))
+        steady = not has_loads(barrier)
         if buffer in self._open or not counts or None in counts or not steady:
             return False
         if self._uniformity.varies(barrier):

@@ -33,11 +33,12 @@ from tileworkbench.compiler.ir.simt import (
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, If, Kernel, Stmt, While
 from tileworkbench.compiler.ir.tile import Pipelined
 from tileworkbench.compiler.layout.layout import Layout
+from tileworkbench.compiler.machine.nvidia import BOXES
 from tileworkbench.compiler.schedule.order import rows
 from tileworkbench.compiler.schedule.settled import settled
 
 ALIGNMENT = 128  # bytes: one row of all banks, where every swizzle has the banks it was made for
-SWIZZLE_ALIGNMENT = 1024  # bytes: engines swizzle by bits of the address, 8 rows of 128 bytes
+SWIZZLE_ALIGNMENT = BOXES.swizzle_rows * BOXES.alignment  # bytes: swizzles are by bits of addresses
 SHARED_SCOPES = ("shared", "shared.barrier")
 _LOOPS = (For, While, Pipelined)
 _READERS = (Engine.WGMMA, Engine.TMA_STORE)  # of shared memory, while threads go on

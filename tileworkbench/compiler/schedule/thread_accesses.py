@@ -28,14 +28,13 @@ from tileworkbench.compiler.ir.effects import Access, accesses
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Ramp, Var
 from tileworkbench.compiler.ir.loops import iterations
 from tileworkbench.compiler.ir.rewrite import substitute, walk
-from tileworkbench.compiler.ir.simt import LANGUAGE_WARP, Start, StoreMatrix
+from tileworkbench.compiler.ir.simt import LANGUAGE_WARP, MATRIX_ROWS, Start, StoreMatrix
 from tileworkbench.compiler.ir.types import BOOL, INT32, INT64
 from tileworkbench.compiler.layout.digits import NotDigitsError
 from tileworkbench.compiler.schedule.arrivals import same_everywhere
 
 Array = np.ndarray[Any, Any]
 _POINTS = 1 << 20  # most points that are enumerated
-_MATRIX_ROWS = 8  # of a matrix that a warp stores, as many as a row has elements of 16 bits
 _NOBODY, _EVERYBODY = -1, np.iinfo(np.int32).max
 
 
@@ -290,9 +289,9 @@ def _writers(stmt: StoreMatrix, threads: Array, column: Array) -> Array:
     that point at none.
     """
     lane = threads % LANGUAGE_WARP
-    row, number = lane % _MATRIX_ROWS, lane // _MATRIX_ROWS
+    row, number = lane % MATRIX_ROWS, lane // MATRIX_ROWS
     across, along = (column, row) if stmt.transpose else (row, column)
-    writer = threads - lane + across * (_MATRIX_ROWS // 2) + along // 2
+    writer = threads - lane + across * (MATRIX_ROWS // 2) + along // 2
     return np.where(number < stmt.count, writer, _NOBODY)
 
 

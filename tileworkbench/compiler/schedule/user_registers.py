@@ -17,8 +17,6 @@ from tileworkbench.compiler.ir.simt import Role, SetRegisters
 from tileworkbench.compiler.ir.stmt import Kernel
 from tileworkbench.compiler.machine.machine import Machine
 
-_UNIT, _MOST = 8, 256
-
 
 def registers_of_roles(kernel: Kernel, program: Program, machine: Machine) -> list[SetRegisters]:
     """The statements in roles of `kernel`, which are for the target.
@@ -26,8 +24,11 @@ def registers_of_roles(kernel: Kernel, program: Program, machine: Machine) -> li
     Raises `TileValueError` where a role asks for more and gets fewer, or the other way round, and
     `ResourceError` where all roles together ask for more than there are.
     """
+    shares = machine.register_shares
+    if shares is None:
+        return []
     threads = prod(kernel.threads)
-    begin = min(machine.registers // threads, _MOST) // _UNIT * _UNIT
+    begin = shares.begin(machine.registers, threads)
     made: list[SetRegisters] = []
     needed, apart = 0, threads
     for role in _roles(kernel):

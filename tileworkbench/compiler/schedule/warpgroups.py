@@ -15,23 +15,21 @@ from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.simt import CLUSTER_WIDE, Exchange, GridBarrier, Peer, Role
 from tileworkbench.compiler.ir.sizes import const_shape
 from tileworkbench.compiler.ir.stmt import Alloc, ExternCall, Kernel, Pointer
+from tileworkbench.compiler.machine.instructions import WARPGROUP_WARPS
 from tileworkbench.compiler.machine.machine import Machine
 from tileworkbench.compiler.schedule.handovers import LoopPlan, Unsuitable
 from tileworkbench.compiler.schedule.rings import new_ring
 
-WARPS = 4
-_MOST_WARPS = 32  # of a block
-_UNIT, _MOST = 8, 240  # registers of a thread, where they are divided anew
-_LIMIT = 255  # where they are not
+_MOST = 240  # registers of a thread, where they are divided anew
 _PRODUCER = 40
 _OTHERS = 40  # of those who compute, beside their arrays: addresses, counters, operands
 
 
 def check(kernel: Kernel, machine: Machine) -> None:
     """Raise `Unsuitable` for a kernel that can have no further warpgroup."""
-    threads, group = kernel.threads[0], WARPS * machine.lanes
-    if threads + group > _MOST_WARPS * machine.lanes:
-        raise Unsuitable(f"a block has at most {_MOST_WARPS * machine.lanes} threads")
+    threads, group = kernel.threads[0], WARPGROUP_WARPS * machine.lanes
+    if threads + group > machine.block_threads:
+        raise Unsuitable(f"a block has at most {machine.block_threads} threads")
     for stmt in statements(kernel.body):
         match stmt:
             case Role():
@@ -50,9 +48,9 @@ def registers(kernel: Kernel, machine: Machine) -> tuple[int, int] | None:
     """How many a thread of the producer keeps, and how many one of `kernel` gets. None where they
     are not divided anew: each can have all that there are, or two blocks may fit.
     """
-    threads, group = kernel.threads[0], WARPS * machine.lanes
+    threads, group = kernel.threads[0], WARPGROUP_WARPS * machine.lanes
     begin = _begin(kernel, machine)
-    more = min(_MOST, _floor((begin * (threads + group) - _PRODUCER * group) // threads))
+    more = min(_MOST, _whole((begin * (threads + group) - _PRODUCER * group) // threads, machine))
     if begin >= more or _words(kernel) + _OTHERS <= begin // 2:
         return None
     return _PRODUCER, more
@@ -67,21 +65,22 @@ def overlapped(
     if plan.overlap is None:
         return plan
     divided = registers(kernel, machine)
-    most = min(_LIMIT, _begin(kernel, machine)) if divided is None else divided[1]
+    most = min(machine.thread_registers, _begin(kernel, machine)) if divided is None else divided[1]
     need = _words(kernel) + _OTHERS
     if need > most:
         reason = f"a thread would need about {need} of {most} registers"
         return replace(plan, overlap=None, apart=reason)
-    groups = kernel.threads[0] // (WARPS * machine.lanes)
+    groups = kernel.threads[0] // (WARPGROUP_WARPS * machine.lanes)
     if groups < 2:
         return plan
     done = plan.handovers[0].filled.done
-    return replace(plan, turn=new_ring(fresh("turn"), groups, done, WARPS))
+    return replace(plan, turn=new_ring(fresh("turn"), groups, done, WARPGROUP_WARPS))
 
 
 def _begin(kernel: Kernel, machine: Machine) -> int:
     """With how many registers the threads of a block with a producer begin."""
-    return _floor(machine.registers // (kernel.threads[0] + WARPS * machine.lanes))
+    threads = kernel.threads[0] + WARPGROUP_WARPS * machine.lanes
+    return _whole(machine.registers // threads, machine)
 
 
 def _words(kernel: Kernel) -> int:
@@ -93,5 +92,8 @@ def _words(kernel: Kernel) -> int:
     )
 
 
-def _floor(count: int) -> int:
-    return count // _UNIT * _UNIT
+def _whole(count: int, machine: Machine) -> int:
+    """At most `count` registers, as many as a thread can have where they are divided anew."""
+    shares = machine.register_shares
+    assert shares is not None, f"warpgroups of {machine.name} that divide registers"
+    return count // shares.unit * shares.unit

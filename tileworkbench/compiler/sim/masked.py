@@ -66,11 +66,11 @@ class Masked:
         return f"{self.buffer}{line}, {self.count} of {self.total} elements{place}"
 
     def _who(self) -> str:
-        who = f" in block {_tuple(self.block)}" if self.block else ""
+        who = f" in block {index_text(self.block)}" if self.block else ""
         if self.thread is not None:
             who += f", thread {self.thread}"
         if self.iteration:
-            who += f", iteration {_tuple(self.iteration)}"
+            who += f", iteration {index_text(self.iteration)}"
         return who
 
     def note(self) -> Note:
@@ -83,7 +83,7 @@ class Masked:
         at = ", ".join(map(str, self.index))
         happened = {"load": "reads give the safe value", "store": "nothing is stored"}
         return OutOfBoundsError(
-            f"'{self.buffer}[{at}]' is outside '{self.buffer}' of shape {_tuple(self.shape)}"
+            f"'{self.buffer}[{at}]' is outside '{self.buffer}' of shape {index_text(self.shape)}"
             f"{self._who()}: {happened.get(self.access, 'nothing is updated')}",
             GUARD,
             self.span,
@@ -230,5 +230,6 @@ def ends_of(index: tuple[Any, ...], shape: tuple[int, ...], bad: Mask) -> set[tu
     return ends
 
 
-def _tuple(values: tuple[int, ...]) -> str:
+def index_text(values: tuple[int, ...]) -> str:
+    """``(0, 3)``: indices of a block, an iteration or an element."""
     return f"({', '.join(map(str, values))})"

@@ -10,7 +10,7 @@ from time import perf_counter
 from tileworkbench.compiler.diagnostics import Note, OutOfBoundsError, RaceError, RunError, Span
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.sim.masked import Masked, MaskLog
+from tileworkbench.compiler.sim.masked import Masked, MaskLog, index_text
 from tileworkbench.compiler.sim.observers import Observer
 from tileworkbench.compiler.sim.problems import GUARD, remedy
 
@@ -64,13 +64,13 @@ class Finding:
         return f"'{element(self.buffer, self.index)}'{self._who()}: {self.detail}"
 
     def _who(self) -> str:
-        who = f" in block {_tuple(self.block)}" if self.block else ""
+        who = f" in block {index_text(self.block)}" if self.block else ""
         if self.other_block:
-            who = f" in blocks {_tuple(self.block)} and {_tuple(self.other_block)}"
+            who = f" in blocks {index_text(self.block)} and {index_text(self.other_block)}"
         if self.thread is not None:
             both = f"s {self.thread} and {self.other_thread}"
             who += f", thread{f' {self.thread}' if self.other_thread is None else both}"
-        known = [_tuple(indices) for indices in self.iterations if indices]
+        known = [index_text(indices) for indices in self.iterations if indices]
         if known:
             who += f", iteration{'s' if len(known) > 1 else ''} {' and '.join(known)}"
         return who
@@ -243,10 +243,6 @@ def element(buffer: str, index: tuple[int, ...]) -> str:
     return f"{buffer}[{', '.join(map(str, index))}]" if index else buffer
 
 
-def _tuple(values: tuple[int, ...]) -> str:
-    return f"({', '.join(map(str, values))})"
-
-
 def located(
     kind: type[RunError], message: str, span: Span | None, hint: str | None = None
 ) -> RunError:
@@ -358,15 +354,15 @@ class Recorder:
         """An access outside a buffer that the language does not mask: raises `OutOfBoundsError`, or
         records it.
         """
-        detail = f"this {access} is outside its shape {_tuple(shape)}"
+        detail = f"this {access} is outside its shape {index_text(shape)}"
         if not self.stop_at_out_of_bounds:
             self.found(FindingKind.OUT_OF_BOUNDS, detail, buffer, index, block, site, count, thread)
             return
-        where = f" in block {_tuple(block)}" if block else ""
+        where = f" in block {index_text(block)}" if block else ""
         where += f", thread {thread}" if thread is not None else ""
         raise located(
             OutOfBoundsError,
-            f"'{element(buffer, index)}' is outside '{buffer}' of shape {_tuple(shape)}{where}",
+            f"'{element(buffer, index)}' is outside '{buffer}' of shape {index_text(shape)}{where}",
             self.program.span(site),
             "only accesses of global tensors are masked; guard this one with an 'if'",
         )

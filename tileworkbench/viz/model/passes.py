@@ -10,6 +10,7 @@ from difflib import unified_diff
 from typing import Any
 
 from tileworkbench.bench.units import format_time
+from tileworkbench.compiler.diagnostics import line_in
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.printer import print_lines
 from tileworkbench.compiler.ir.program import Program
@@ -268,8 +269,7 @@ def _steps(record: CompileRecord) -> tuple[Snapshot, ...]:
 
 def source_line(program: Program, site: int, file: str) -> int:
     """The line of the user's source that operation `site` came from, 0 for none."""
-    span = program.span(site)
-    return span.line if span is not None and span.file == file else 0
+    return line_in(file, program.span(site))
 
 
 def printed(program: Program, file: str) -> list[PrintedLine]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tileworkbench.compiler.sim.masked import index_text
 from tileworkbench.compiler.sim.replay.model import Contents, Replay
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.png import png_address
@@ -25,7 +26,7 @@ def rows(view: KernelView, live: bool) -> dict[str, str]:
     if made is None:
         return {"recorded": "not yet: kernel.replay() records a block"}
     facts = {
-        "blocks": ", ".join(map(_tuple, made.blocks)),
+        "blocks": ", ".join(map(index_text, made.blocks)),
         "stage": made.stage,
         "steps": str(made.total),
     }
@@ -60,7 +61,7 @@ def section(view: KernelView, opened: bool) -> str:
     ]
     body.append(html.tag("div", "", *pictures))
     body += [html.tag("div", html.FAINT, html.text(note)) for note in made.notes]
-    note = f"block {_tuple(made.step(at).block)}, after step {at} of {made.last}"
+    note = f"block {index_text(made.step(at).block)}, after step {at} of {made.last}"
     return html.details("Replay", *body, note=note, opened=opened)
 
 
@@ -92,7 +93,3 @@ def _picture(buffer: Contents, undefined: Array, dirty: Array | None, at: int) -
     picture = html.image(png_address(pixels), said, pixels.shape[1], pixels.shape[0])
     name = html.tag("div", html.MONO, html.text(caption))
     return html.tag("div", "display:inline-block;margin-right:12px", name, picture)
-
-
-def _tuple(values: tuple[int, ...]) -> str:
-    return f"({', '.join(map(str, values))})"

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tileworkbench.bench.units import format_bytes, format_error, three_digits
+from tileworkbench.compiler.diagnostics import line_in
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.diagnostics import Note
@@ -58,10 +59,7 @@ def check_text(check: CheckResult) -> str:
 
 def warnings_of(record: CompileRecord) -> list[tuple[Note, int]]:
     """The warnings with their line in the user's source, 0 where they have none."""
-    return [
-        (note, note.span.line if note.span and note.span.file == record.source_file else 0)
-        for note in record.warnings
-    ]
+    return [(note, line_in(record.source_file, note.span)) for note in record.warnings]
 
 
 def warnings_text(record: CompileRecord) -> str:

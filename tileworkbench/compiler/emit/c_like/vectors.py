@@ -18,8 +18,8 @@ from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Load, Ramp
 from tileworkbench.compiler.ir.rewrite import walk
 from tileworkbench.compiler.ir.sizes import const_shape
 from tileworkbench.compiler.ir.types import DType
+from tileworkbench.compiler.machine.machine import VECTOR_BITS
 
-_PIECE = 128  # bits of the widest access
 _COMPONENTS = "xyzw"
 # What an access of so many bits is made of: the type of a part, and how many.
 _WORDS = {128: ("unsigned", 4), 64: ("unsigned", 2)} | {
@@ -101,7 +101,7 @@ class VectorWriter:
     def moved(self, stmt: st.Store, ramp: Ramp) -> str | None:
         """One wide access on each side, when the value is nothing but a load from memory."""
         value, bits = stmt.value, ramp.lanes * bits_of(stmt.buffer.dtype)
-        if not isinstance(value, Load) or not self.is_memory(value) or bits > _PIECE:
+        if not isinstance(value, Load) or not self.is_memory(value) or bits > VECTOR_BITS:
             return None
         if stmt.buffer.scope == "local" or not is_zero(value.safe):
             return None
@@ -115,7 +115,7 @@ class VectorWriter:
 
     def read(self, load: Load, kind: Kind, piece: int) -> str:
         """One access to memory; zeros where the predicate does not hold."""
-        whole = load.dtype.lanes * bits_of(load.buffer.dtype) <= _PIECE
+        whole = load.dtype.lanes * bits_of(load.buffer.dtype) <= VECTOR_BITS
         text = self.read_otherwise(load, kind) if whole else None
         if text is None:
             pointer = f"(const {self.spelled(kind)}*)({self.place(load.buffer, _base(load))})"
@@ -141,9 +141,9 @@ class VectorWriter:
     def name(self, load: Load, depth: int) -> None:
         """Read a vector into variables of up to 16 bytes."""
         bits = load.dtype.lanes * bits_of(load.buffer.dtype)
-        kind = _kind_of(load.buffer.dtype, min(bits, _PIECE))
+        kind = _kind_of(load.buffer.dtype, min(bits, VECTOR_BITS))
         words: list[str] = []
-        for piece in range(-(-bits // _PIECE)):
+        for piece in range(-(-bits // VECTOR_BITS)):
             self.count += 1
             name = f"v{self.count}"
             self.line(depth, f"const {self.spelled(kind)} {name} = {self.read(load, kind, piece)};")
@@ -166,17 +166,17 @@ class VectorWriter:
         if buffer.scope == "local.var":
             raise UnsupportedError(f"'{buffer.name}' is a scalar and takes no vector")
         bits = lanes * bits_of(dtype)
-        c_type, per = kind = _kind_of(dtype, min(bits, _PIECE))
+        c_type, per = kind = _kind_of(dtype, min(bits, VECTOR_BITS))
         spelled = self.spelled(kind)
         place = self.place(buffer, base)
         lines = []
-        for piece in range(-(-bits // _PIECE)):
+        for piece in range(-(-bits // VECTOR_BITS)):
             parts = words[piece * per : piece * per + per]
             text = self.dialect.vector(c_type, parts) if per > 1 else parts[0]
             if bits < 32:
                 text = f"({spelled})({text})"
             pointer = f"({spelled}*)({place})"
-            into = f"*{pointer}" if bits <= _PIECE else f"({pointer})[{piece}]"
+            into = f"*{pointer}" if bits <= VECTOR_BITS else f"({pointer})[{piece}]"
             lines.append(f"{into} = {bare(text)};")
         return lines
 

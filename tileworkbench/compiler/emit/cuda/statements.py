@@ -16,7 +16,6 @@ from tileworkbench.compiler.emit.cuda.matrices import mma_helper
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.stmt import Stmt
-from tileworkbench.compiler.machine.instructions import Scope
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.emit.cuda.dialect import Cuda
@@ -104,14 +103,11 @@ def _copy(stmt: simt.AsyncCopy, writer: KernelWriter) -> str:
 
 
 def _mma(stmt: simt.Mma, writer: KernelWriter, dialect: Cuda) -> str:
-    shape = stmt.m, stmt.n, stmt.k
-    a, b, c = (str(address.buffer.dtype) for address in (stmt.a, stmt.b, stmt.c))
-    rows = (row for row in dialect.machine.matrices if row.scope is Scope.WARP)
-    alike = (row for row in rows if (row.m, row.n, row.k, *row.dtypes) == (*shape, a, b, c))
-    row = next(alike, None)
+    row = dialect.machine.matrix(stmt.shape, stmt.dtypes)
     if row is None:
+        a, b, c = stmt.dtypes
         raise UnsupportedError(
-            f"{dialect.platform} has no mma of {shape[0]} x {shape[1]} x {shape[2]} elements of "
+            f"{dialect.platform} has no mma of {stmt.m} x {stmt.n} x {stmt.k} elements of "
             f"{a}, {b} and {c}"
         )
     name, helper = mma_helper(row)

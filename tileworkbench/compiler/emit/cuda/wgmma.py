@@ -28,10 +28,10 @@ from tileworkbench.compiler.ir.simt import (
 )
 from tileworkbench.compiler.ir.stmt import Stmt
 from tileworkbench.compiler.layout.descriptors import Descriptor
-from tileworkbench.compiler.machine.instructions import OPERAND_DTYPES
+from tileworkbench.compiler.machine.instructions import OPERAND_DTYPES, Scope
 from tileworkbench.compiler.machine.machine import Machine
 
-_ROWS, _THREADS = 64, 128
+_THREADS = 128  # of a warpgroup
 _RESULTS = {"float16": ("f16", "r"), "float32": ("f32", "f"), "int32": ("s32", "r")}
 _SCALED = ("f16", "bf16", "tf32", "e4m3", "e5m2")  # with signs of A and B
 _WORDS = {"f": "float", "r": "unsigned"}
@@ -80,7 +80,7 @@ def _product_helper(stmt: Wgmma) -> tuple[str, Helper]:
     a, b, c = (OPERAND_DTYPES[str(x.buffer.dtype)] for x in (stmt.a, stmt.b, stmt.a))
     c, letter = _RESULTS[str(stmt.c.buffer.dtype)]
     turned = [bool(form and form[3]) for form in (stmt.a_form, stmt.b_form)]
-    shape = f"m{_ROWS}n{stmt.n}k{stmt.k}"
+    shape = f"m{stmt.m}n{stmt.n}k{stmt.k}"
     name = f"wgmma_{shape}_{a}{'' if a == b else f'_{b}'}{'_f16' if c == 'f16' else ''}"
     name += "".join(f"_{x}t" for x, is_turned in zip("ab", turned, strict=True) if is_turned)
     count = _words(stmt)
@@ -117,7 +117,7 @@ def _product_helper(stmt: Wgmma) -> tuple[str, Helper]:
 
 def _words(stmt: Wgmma) -> int:
     """The registers of a lane that a result takes."""
-    return _ROWS * stmt.n // _THREADS * stmt.c.buffer.dtype.bits // 32
+    return stmt.m * stmt.n // _THREADS * stmt.c.buffer.dtype.bits // 32
 
 
 def write(stmt: Stmt, writer: KernelWriter, machine: Machine) -> list[str] | None:
@@ -169,12 +169,11 @@ def _keep(buffer: Buffer, writer: KernelWriter) -> str:
 
 def _product(stmt: Wgmma, writer: KernelWriter, machine: Machine) -> str:
     """One instruction. Raises `UnsupportedError` where the machine has none of that shape."""
-    dtypes = tuple(str(x.buffer.dtype) for x in (stmt.a, stmt.b, stmt.c))
-    shape = (_ROWS, stmt.n, stmt.k)
-    if not any((row.m, row.n, row.k) == shape and row.dtypes == dtypes for row in machine.matrices):
+    if machine.matrix(stmt.shape, stmt.dtypes, Scope.WARPGROUP) is None:
+        a, b, c = stmt.dtypes
         raise UnsupportedError(
-            f"{machine.name} has no wgmma of {_ROWS} x {stmt.n} x {stmt.k} elements of "
-            f"{dtypes[0]}, {dtypes[1]} and {dtypes[2]}"
+            f"{machine.name} has no wgmma of {stmt.m} x {stmt.n} x {stmt.k} elements of "
+            f"{a}, {b} and {c}"
         )
     name = writer.expressions.use(*_product_helper(stmt))
     left = (

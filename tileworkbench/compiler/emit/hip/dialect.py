@@ -188,14 +188,10 @@ class Hip(Dialect):
 
     def product(self, stmt: simt.Mma, writer: KernelWriter) -> str:
         """A call of MFMA."""
-        wanted = (
-            *(stmt.m, stmt.n, stmt.k),
-            *(str(each.buffer.dtype) for each in (stmt.a, stmt.b, stmt.c)),
-        )
-        rows = (
-            row for row in self.machine.matrices if (row.m, row.n, row.k, *row.dtypes) == wanted
-        )
-        name, helper = mfma_helper(next(rows))
+        row = self.machine.matrix(stmt.shape, stmt.dtypes)
+        if row is None:
+            raise self.missing(shown(stmt))
+        name, helper = mfma_helper(row)
         writer.expressions.use(name, helper)
         words = [writer.register_words(address) for address in (stmt.a, stmt.b)]
         return f"{name}({writer.expressions.address(stmt.c)}, {', '.join(words)});"

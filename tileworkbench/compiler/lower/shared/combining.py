@@ -5,7 +5,7 @@ from __future__ import annotations
 from tileworkbench.compiler.ir.build import add, binary, call, const, mul
 from tileworkbench.compiler.ir.expr import Expr
 from tileworkbench.compiler.ir.tile import ReduceKind
-from tileworkbench.compiler.ir.types import DType
+from tileworkbench.compiler.ir.types import FLOAT32, DType
 
 COMBINERS: dict[str, str] = {
     "sum": "sum",
@@ -32,6 +32,11 @@ def identity(kind: ReduceKind, dtype: DType) -> Expr:
     if kind is ReduceKind.PROD:
         return const(1, dtype)
     return const(0, dtype)
+
+
+def accumulation_dtype(dtype: DType) -> DType:
+    """What values for a result of `dtype` are combined in: float32 for narrower floats."""
+    return FLOAT32 if dtype.is_float and dtype.bits < 32 else dtype
 
 
 def combine(kind: ReduceKind, a: Expr, b: Expr, nan_propagate: bool) -> Expr:

@@ -17,6 +17,7 @@ from tileworkbench.compiler.ir.tile import Gemm
 from tileworkbench.compiler.lower.threads import wgmma
 from tileworkbench.compiler.lower.threads.context import ThreadContext, with_contexts
 from tileworkbench.compiler.lower.threads.gemm import product_of
+from tileworkbench.compiler.machine.instructions import WARPGROUP_WARPS
 from tileworkbench.compiler.target import Target
 
 
@@ -56,7 +57,7 @@ def choose_instructions(program: Program, kernel: Kernel, target: Target) -> Cho
         if isinstance(stmt, Gemm):
             product = product_of(stmt)
             if id(stmt) in by_hand and (reason := wgmma.objection_to_threads(threads)):
-                whole = threads.lanes * wgmma.WARPS
+                whole = threads.lanes * WARPGROUP_WARPS
                 raise TileValueError(
                     f"T.wgmma_gemm is executed by warpgroups, and {reason}",
                     program.span(stmt.site),

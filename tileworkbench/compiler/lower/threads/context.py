@@ -28,7 +28,6 @@ from tileworkbench.compiler.target import Target
 if TYPE_CHECKING:
     from tileworkbench.compiler.lower.threads.nests import Nest
 
-_BARRIERS = 16  # PTX ISA, "bar"; barrier 0 is the block's
 OPERATORS = (Copy, Gemm, Fill, Reduce, Scan, Parallel)
 """What all threads of a block, or of a role, execute together."""
 
@@ -182,10 +181,13 @@ class ThreadContext:
         """
         numbers, group = self.prologue.numbers, (self.start, self.threads)
         if group not in numbers:
-            free = next((n for n in range(_BARRIERS - 1, 0, -1) if n not in numbers.values()), None)
-            if free is None:
+            # Barrier 0 is the block's; a kernel's own count from 1.
+            for number in range(self.target.machine.block_barriers - 1, 0, -1):
+                if number not in numbers.values():
+                    numbers[group] = number
+                    break
+            else:
                 return None
-            numbers[group] = free
         return numbers[group]
 
     def temporary(self, name: str, dtype: DType, elements: int, scope: str = "local") -> Buffer:

@@ -14,7 +14,7 @@ from tileworkbench.compiler.ir.rewrite import Rewriter, buffers_of, statements, 
 from tileworkbench.compiler.ir.sizes import strides_of
 from tileworkbench.compiler.ir.stmt import Assume, For, LoopKind, Stmt, seq
 from tileworkbench.compiler.ir.tile import OPERATORS
-from tileworkbench.compiler.lower.threads.vectors import VECTOR_BITS
+from tileworkbench.compiler.machine.machine import VECTOR_BITS
 
 
 def vector_facts(program: Program) -> tuple[Expr, ...]:

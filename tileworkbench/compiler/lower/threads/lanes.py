@@ -26,11 +26,11 @@ from tileworkbench.compiler.lower.threads.nests import (
 from tileworkbench.compiler.lower.threads.partition import Partition
 from tileworkbench.compiler.lower.threads.vectors import (
     SHARED,
-    VECTOR_BITS,
     motions,
     step_box,
     vector_width,
 )
+from tileworkbench.compiler.machine.machine import VECTOR_BITS
 
 
 @dataclass(frozen=True, slots=True)

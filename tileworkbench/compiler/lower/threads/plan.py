@@ -17,12 +17,12 @@ from tileworkbench.compiler.lower.threads.inference import LayoutMap
 from tileworkbench.compiler.lower.threads.nests import AccessKind, Nest, update_lanes
 from tileworkbench.compiler.lower.threads.vectors import (
     SHARED,
-    VECTOR_BITS,
     Motion,
     motions,
     step_box,
     vector_width,
 )
+from tileworkbench.compiler.machine.machine import VECTOR_BITS
 
 
 @lru_cache(maxsize=1024)

@@ -36,7 +36,7 @@ from tileworkbench.compiler.ir.types import FLOAT32, INT32, DType
 from tileworkbench.compiler.layout.contain import contains
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.maps import DigitMap, evaluate_sum
-from tileworkbench.compiler.lower.shared.combining import combine, identity
+from tileworkbench.compiler.lower.shared.combining import accumulation_dtype, combine, identity
 from tileworkbench.compiler.lower.threads.collective import (
     Combining,
     combine_across,
@@ -114,10 +114,8 @@ def lower(op: Reduce, context: ThreadContext) -> Stmt:
 
 def working_dtype(dtype: DType) -> DType:
     """What values are combined in."""
-    if dtype.is_float:
-        return FLOAT32 if dtype.bits < 32 else dtype
-    if dtype.bits >= 32:
-        return dtype
+    if dtype.is_float or dtype.bits >= 32:
+        return accumulation_dtype(dtype)
     return _UINT32 if dtype.kind == "uint" else INT32
 
 

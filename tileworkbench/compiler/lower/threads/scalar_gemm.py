@@ -33,8 +33,9 @@ from tileworkbench.compiler.ir.expr import (
 )
 from tileworkbench.compiler.ir.stmt import For, If, LoopKind, Stmt, Store, seq
 from tileworkbench.compiler.ir.tile import Gemm
-from tileworkbench.compiler.ir.types import FLOAT32, INT32, DType
+from tileworkbench.compiler.ir.types import INT32
 from tileworkbench.compiler.layout.fragment import Fragment
+from tileworkbench.compiler.lower.shared.combining import accumulation_dtype
 from tileworkbench.compiler.lower.threads.context import ThreadContext
 from tileworkbench.compiler.lower.threads.holding import guarded
 from tileworkbench.compiler.lower.threads.loops import shift, unrolled
@@ -121,7 +122,7 @@ class _Lowering:
     ) -> None:
         self.op, self.product, self.grid, self.context = op, product, grid, context
         self.packed = 4 if self._takes_dot_products() else 1
-        self.dtype = _sum_dtype(product.c)
+        self.dtype = accumulation_dtype(product.c)
         pitch = int_const(grid.pitch)
         thread = context.thread
         self.first_row = context.named("thread_row", binary("floordiv", thread, pitch))
@@ -295,8 +296,3 @@ class _Lowering:
         index = (*mins[:-2], shift(mins[-2], pair[0]), shift(mins[-1], pair[1]))
         element = Load(region.buffer, index)
         return Reinterpret(element, INT32) if self.packed == 4 else cast(element, self.dtype)
-
-
-def _sum_dtype(c: DType) -> DType:
-    """What sums for a result of dtype `c` are formed in."""
-    return FLOAT32 if c.is_float and c.bits < 32 else c

@@ -26,11 +26,9 @@ from tileworkbench.compiler.ir.types import INT32
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.lower.shared.regions import match_dims
 from tileworkbench.compiler.lower.threads.context import ThreadContext
-from tileworkbench.compiler.machine.instructions import CopyEngine
+from tileworkbench.compiler.machine.instructions import Boxes, CopyEngine
 
-_MOST_DIMS, _MOST_EXTENT, _MOST_BOXES = 5, 256, 32
-_TILE_ALIGNMENT = 128  # bytes
-_ROWS = 8  # after which a swizzle repeats
+_MOST_BOXES = 32
 LOAD, STORE = "TMA load", "TMA store"
 # What it adds to elements of global memory (PTX ISA, "cp.reduce.async.bulk").
 _SUMS = ("float32", "float16", "bfloat16", "int32", "uint32", "uint64")
@@ -94,8 +92,9 @@ def plan(op: Copy, context: ThreadContext, adds: bool = False) -> TensorCopy:
     loads = op.src.buffer.scope == "global"
     tensor, tile = (op.src, op.dst) if loads else (op.dst, op.src)
     engine = context.target.machine.engine(LOAD if loads else STORE)
-    if engine is None:
+    if engine is None or engine.boxes is None:
         raise Unsuitable(f"{context.target.arch} has no engine for it")
+    boxes = engine.boxes
     if tile.buffer in context.peers or tile.buffer in context.reached:
         raise Unsuitable(f"threads of several blocks access '{tile.buffer.name}'")
     _check_tensor(op, tensor.buffer, engine, context)
@@ -113,9 +112,9 @@ def plan(op: Copy, context: ThreadContext, adds: bool = False) -> TensorCopy:
         raise Unsuitable("the extents of its two sides are not the same")
     swizzle = _swizzle(tile.buffer, engine)
     if swizzle:
-        _check_swizzled(tile, swizzle, context)
+        _check_swizzled(tile, swizzle, boxes, context)
     levels = list(_levels(tile, swizzle))
-    box, steps = _cut(levels)
+    box, steps = _cut(levels, boxes.extent)
     extents = [1] * len(tensor.extents)
     for g, t in pairs:
         extents[g] = box[t]
@@ -123,7 +122,8 @@ def plan(op: Copy, context: ThreadContext, adds: bool = False) -> TensorCopy:
     dims = {t: g for g, t in pairs}
     places = tuple(_places(tensor, tile, steps, dims))
     for _, place in places:
-        _check_place(place, swizzle, context)
+        if not swizzle:  # a swizzled box starts where the swizzle repeats
+            _check_place(place, boxes, context)
     return TensorCopy(tensor.buffer, tile.buffer, tuple(extents), swizzle, places)
 
 
@@ -135,8 +135,9 @@ def _check_tensor(op: Copy, tensor: Buffer, engine: CopyEngine, context: ThreadC
     if dtype.bits not in (8, 16, 32, 64) or dtype.lanes != 1:
         remedy = "elements of 8, 16, 32 or 64 bits"
         raise Impossible(f"elements of '{dtype}' are none of the engine's", remedy)
-    if not 1 <= len(tensor.shape) <= _MOST_DIMS:
-        reason = f"'{tensor.name}' has {len(tensor.shape)} dimensions, at most {_MOST_DIMS} can be"
+    most = 0 if engine.boxes is None else engine.boxes.dims
+    if not 1 <= len(tensor.shape) <= most:
+        reason = f"'{tensor.name}' has {len(tensor.shape)} dimensions, at most {most} can be"
         raise Impossible(reason, "a tensor of fewer dimensions")
     if tensor not in context.uses.tensors:
         raise Unsuitable(f"'{tensor.name}' is no tensor that the caller passes")
@@ -201,13 +202,13 @@ def _swizzle(tile: Buffer, engine: CopyEngine) -> int:
     raise Unsuitable(f"the layout of '{tile.name}' is none that the engine stores")
 
 
-def _check_swizzled(tile: Region, swizzle: int, context: ThreadContext) -> None:
+def _check_swizzled(tile: Region, swizzle: int, boxes: Boxes, context: ThreadContext) -> None:
     """Boxes of a swizzled tile are whole repetitions of the swizzle."""
-    width = swizzle * 8 // tile.buffer.dtype.bits
+    rows, width = boxes.swizzle_rows, swizzle * 8 // tile.buffer.dtype.bits
     whole = (
-        (_ROWS, tile.buffer.shape[-2]),
-        (_ROWS, tile.extents[-2]),
-        (_ROWS, tile.mins[-2]),
+        (rows, tile.buffer.shape[-2]),
+        (rows, tile.extents[-2]),
+        (rows, tile.mins[-2]),
         (width, tile.extents[-1]),
         (width, tile.mins[-1]),
     )
@@ -231,9 +232,9 @@ def _levels(tile: Region, swizzle: int) -> Iterator[_Level]:
         yield _Level(dim, shape[dim], extents[dim])
 
 
-def _cut(levels: list[_Level]) -> tuple[dict[int, int], list[tuple[int, range]]]:
-    """The extent of a box along each dimension of the tile, and the dimensions along which there
-    are several, with where they start.
+def _cut(levels: list[_Level], most: int) -> tuple[dict[int, int], list[tuple[int, range]]]:
+    """The extent of a box along each dimension of the tile, at most `most`, and the dimensions
+    along which there are several boxes, with where they start.
     """
     box: dict[int, int] = {}
     steps: list[tuple[int, range]] = []
@@ -241,7 +242,7 @@ def _cut(levels: list[_Level]) -> tuple[dict[int, int], list[tuple[int, range]]]
     for level in levels:
         taken = 1
         if contiguous and not level.apart:
-            fits = (n for n in range(min(level.extent, _MOST_EXTENT), 0, -1))
+            fits = (n for n in range(min(level.extent, most), 0, -1))
             taken = next((n for n in fits if level.extent % n == 0), 1)
         contiguous = contiguous and taken == level.size
         box[level.dim] = box.get(level.dim, 1) * taken
@@ -278,15 +279,13 @@ def _places(
         yield tuple(cast(at, INT32) for at in origin), Address(tile.buffer, tuple(place))
 
 
-def _check_place(place: Address, swizzle: int, context: ThreadContext) -> None:
-    """A box starts where the engine can store it. Swizzled ones start with a repetition."""
-    if swizzle:
-        return
+def _check_place(place: Address, boxes: Boxes, context: ThreadContext) -> None:
+    """A box that is not swizzled starts where the engine can store it."""
     flat: Expr = int_const(0)
     for index, stride in zip(place.indices, strides_of(place.buffer), strict=True):
         flat = add(flat, mul(index, stride))
-    if not context.ranges.divides(_TILE_ALIGNMENT * 8 // place.buffer.dtype.bits, flat):
+    if not context.ranges.divides(boxes.alignment * 8 // place.buffer.dtype.bits, flat):
         raise Unsuitable(
-            f"its boxes in '{place.buffer.name}' do not start at multiples of {_TILE_ALIGNMENT} "
+            f"its boxes in '{place.buffer.name}' do not start at multiples of {boxes.alignment} "
             "bytes"
         )

@@ -23,12 +23,12 @@ from tileworkbench.compiler.layout.maps import evaluate_sum
 from tileworkbench.compiler.lower.threads.inference import LayoutMap
 from tileworkbench.compiler.lower.threads.nests import FragmentAccess, MemoryAccess, Nest
 from tileworkbench.compiler.lower.threads.partition import Partition, partition
+from tileworkbench.compiler.machine.machine import VECTOR_BITS
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.layout.digits import Table
 
 _SEGMENT_BYTES = 128
-_VECTOR_BYTES = 16
 _SYMBOLIC_STRIDE = 4099  # elements; prime, so that rows lie in different segments
 _BOTH_WAYS = 2  # to local memory and back
 _SLOTS = 64  # slots that are looked at; the pattern repeats
@@ -114,7 +114,7 @@ def _cost(access: MemoryAccess, nest: Nest, index: list[Table], warps: int) -> i
     places = np.broadcast_to(np.asarray(address), index[0].shape)
     width = 1
     while (
-        slots % (width * 2) == 0 and size * width * 2 <= _VECTOR_BYTES and _runs(places, width * 2)
+        slots % (width * 2) == 0 and size * width * 16 <= VECTOR_BITS and _runs(places, width * 2)
     ):
         width *= 2
     total = 0

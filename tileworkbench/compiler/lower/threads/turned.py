@@ -12,8 +12,7 @@ from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.lower.threads.loaded_layouts import Accesses, layout_between
-from tileworkbench.compiler.lower.threads.vectors import VECTOR_BITS
-from tileworkbench.compiler.machine.machine import Machine
+from tileworkbench.compiler.machine.machine import VECTOR_BITS, Machine
 
 _REGISTER_BITS = 32
 

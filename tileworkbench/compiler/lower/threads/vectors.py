@@ -18,9 +18,8 @@ from tileworkbench.compiler.layout.digits import Digit, DigitSum, NotDigitsError
 from tileworkbench.compiler.layout.index import Index
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.lower.threads.inference import Place
+from tileworkbench.compiler.machine.machine import VECTOR_BITS
 
-VECTOR_BITS = 128
-"""What one instruction loads or stores at most."""
 SHARED = (2, 4, 8)
 """Neighbouring iterations that may read one element: codes of a few bits in bytes and words."""
 SYMBOLIC = 1 << 30

@@ -45,10 +45,8 @@ from tileworkbench.compiler.lower.threads.context import ThreadContext
 from tileworkbench.compiler.lower.threads.loops import scale, unrolled
 from tileworkbench.compiler.lower.threads.mma import MatrixPlan, Product, partition_warps
 from tileworkbench.compiler.lower.threads.operand import Loader, Operand, make_loader
-from tileworkbench.compiler.machine.instructions import MatrixInstruction, Scope
+from tileworkbench.compiler.machine.instructions import WARPGROUP_WARPS, MatrixInstruction, Scope
 from tileworkbench.compiler.target import Target
-
-WARPS = 4  # of a warpgroup
 
 
 def instructions(target: Target) -> list[MatrixInstruction]:
@@ -79,7 +77,7 @@ def objection(op: Gemm, product: Product, others: Iterable[Gemm], context: Threa
     try:
         plan = _plan(op, product, context)
     except TileValueError:
-        groups = context.threads // (context.lanes * WARPS)
+        groups = context.threads // (context.lanes * WARPGROUP_WARPS)
         tile = f"{rows[-1].m} x {rows[-1].n}"
         return f"{groups} warpgroups cannot share {product.m} x {product.n} in tiles of {tile}"
     if op.transpose_a and op.a.buffer.scope != "shared" and product.a.bits != 16:
@@ -125,7 +123,7 @@ def _objection_to_turning(op: Gemm, product: Product, others: Iterable[Gemm]) ->
 
 def objection_to_threads(context: ThreadContext) -> str:
     """Why the threads are no warpgroups, empty where they are."""
-    threads = context.lanes * WARPS
+    threads = context.lanes * WARPGROUP_WARPS
     if context.threads % threads:
         return f"{context.threads} threads are no whole warpgroups of {threads}"
     if context.start % threads:
@@ -192,7 +190,7 @@ def _plan(op: Gemm, product: Product, context: ThreadContext) -> MatrixPlan:
     """
     rows = _rows(product, context.target)
     policy = WarpPolicy.FULL_ROW if op.policy is WarpPolicy.SQUARE else op.policy
-    groups, span = context.threads // (context.lanes * WARPS), context.span(op.site)
+    groups, span = context.threads // (context.lanes * WARPGROUP_WARPS), context.span(op.site)
     grid = partition_warps(policy, product.m, product.n, groups, rows[-1], span)
     widest = next(row for row in rows if grid.warp_columns % row.n == 0)
     grid = replace(grid, atom=(widest.m, widest.n))

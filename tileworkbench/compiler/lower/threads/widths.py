@@ -17,13 +17,13 @@ from tileworkbench.compiler.lower.threads.inference import LayoutMap
 from tileworkbench.compiler.lower.threads.nests import MemoryAccess, Nest, nest_of
 from tileworkbench.compiler.lower.threads.plan import plan_vector
 from tileworkbench.compiler.lower.threads.vectors import (
-    VECTOR_BITS,
     Motion,
     Obstacle,
     motions,
     obstacle,
     step_box,
 )
+from tileworkbench.compiler.machine.machine import VECTOR_BITS
 from tileworkbench.compiler.target import Target
 
 

@@ -20,8 +20,12 @@ from tileworkbench.compiler.ir.expr import Buffer, Call, Expr, Load, Ramp, Var
 from tileworkbench.compiler.ir.loops import counting
 from tileworkbench.compiler.ir.stmt import Alloc, Stmt, Store, seq
 from tileworkbench.compiler.ir.tile import Reduce, ReduceKind
-from tileworkbench.compiler.ir.types import FLOAT32, DType
-from tileworkbench.compiler.lower.shared.combining import COMBINERS, combine, identity
+from tileworkbench.compiler.lower.shared.combining import (
+    COMBINERS,
+    accumulation_dtype,
+    combine,
+    identity,
+)
 from tileworkbench.compiler.lower.vectors.context import Context, Vote
 from tileworkbench.compiler.lower.vectors.elementwise import nest
 
@@ -38,11 +42,6 @@ def _horizontal(kind: ReduceKind, vector: Expr, nan_propagate: bool) -> Expr:
     name = COMBINERS[kind]
     nan = "_nan" if name in ("max", "min") and nan_propagate and vector.dtype.is_float else ""
     return Call(f"lanes_{name}{nan}", (vector,), vector.dtype.scalar)
-
-
-def accumulation_dtype(dtype: DType) -> DType:
-    """What values are combined in: the destination's dtype, float32 for narrower floats."""
-    return FLOAT32 if dtype.is_float and dtype.bits < 32 else dtype
 
 
 def lower(op: Reduce, context: Context) -> Stmt:

@@ -14,7 +14,8 @@ from tileworkbench.compiler.ir.expr import Const
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import walk
-from tileworkbench.compiler.sim.numerics.result import Loops, Operand, Origin, named
+from tileworkbench.compiler.sim.numerics.result import Loops, Operand, Origin
+from tileworkbench.compiler.sim.report import element
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.ir.stmt import Stmt
@@ -71,7 +72,7 @@ class Access:
     def at(self, number: int) -> Operand:
         """One element as an operand."""
         value = float(self.wide.reshape(-1)[number])
-        return Operand(named(self.name, self.element(number)), value, value)
+        return Operand(element(self.name, self.element(number)), value, value)
 
     def range(self, values: Array, name: str) -> Operand:
         """Some of its elements as an operand."""

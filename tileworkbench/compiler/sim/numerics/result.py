@@ -8,6 +8,7 @@ from math import isfinite
 from typing import Any
 
 from tileworkbench.compiler.fast_dataclass import dataclass
+from tileworkbench.compiler.sim.report import element
 
 Loops = tuple[tuple[str, int], ...]
 
@@ -97,7 +98,7 @@ class Origin:
     operands: tuple[Operand, ...]
 
     def __str__(self) -> str:
-        at = named(self.buffer, self.element)
+        at = element(self.buffer, self.element)
         if not self.made:
             return (
                 f"line {self.line} reads {at} = {number(self.value)}{when(self.loops)}, "
@@ -208,7 +209,7 @@ class Numerics:
         worst = self.worst
         if worst is None:
             return ""
-        at = named(worst.buffer, worst.element)
+        at = element(worst.buffer, worst.element)
         text = f"line {worst.line} has the largest error{when(worst.loops)}: {at} is "
         value, exact = apart(worst.value, worst.exact)
         text += f"{value}, float64 has {exact}"
@@ -232,11 +233,6 @@ def when(loops: Iterable[tuple[str, int]]) -> str:
     """The iteration in words, with a space in front; empty outside loops."""
     named = ", ".join(f"{name}={value}" for name, value in loops)
     return f" at {named}" if named else ""
-
-
-def named(buffer: str, element: tuple[int, ...]) -> str:
-    """An element as the kernel writes it; a scalar has no indices."""
-    return f"{buffer}[{', '.join(map(str, element))}]" if element else buffer
 
 
 def number(value: float) -> str:

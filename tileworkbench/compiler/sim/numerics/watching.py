@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tileworkbench.compiler.diagnostics import line_in
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.sim.numerics.origins import Access, Origins
@@ -173,8 +174,7 @@ def _padded(block: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _line(program: Program, site: int) -> int:
-    span = program.span(site)
-    return 0 if span is None else span.line
+    return line_in("", program.span(site))
 
 
 def _has_elements(storage: Storage) -> bool:

@@ -14,9 +14,10 @@ from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements, variables
+from tileworkbench.compiler.machine.instructions import WARPGROUP_WARPS
 from tileworkbench.compiler.sim.pipeline.leaves import takes_turns, waits_for_others
 
-_WARPGROUP = 128  # threads
+_WARPGROUP = WARPGROUP_WARPS * simt.LANGUAGE_WARP  # threads
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tileworkbench.compiler.diagnostics import Span
+from tileworkbench.compiler.diagnostics import Span, line_in
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.sim.replay.places import Places
 
@@ -257,8 +257,7 @@ class Replay:
 
     def line(self, site: int) -> int:
         """The line of a statement in the source, 0 where it has none."""
-        span = self.span(site)
-        return 0 if span is None else span.line
+        return line_in("", self.span(site))
 
     def at(self, step: int) -> State:
         """The memory after a step; `first - 1` is before all of them.

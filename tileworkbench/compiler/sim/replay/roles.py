@@ -10,15 +10,16 @@ import numpy as np
 from tileworkbench.compiler.ir.effects import accesses
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
-from tileworkbench.compiler.ir.simt import Role
+from tileworkbench.compiler.ir.simt import LANGUAGE_WARP, Role
 from tileworkbench.compiler.ir.stmt import Kernel
+from tileworkbench.compiler.machine.instructions import WARPGROUP_WARPS
 from tileworkbench.compiler.sim.threads.blocks import ranges_text
 
 Array = np.ndarray[Any, Any]
 Group = tuple[int, int]
 """The first of some threads of a block, and how many they are."""
 
-_WARPGROUP = 128
+_WARPGROUP = WARPGROUP_WARPS * LANGUAGE_WARP  # threads
 
 
 class Roles:

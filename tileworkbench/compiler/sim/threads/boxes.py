@@ -19,6 +19,7 @@ from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir.expr import Address
 from tileworkbench.compiler.layout.descriptors import UNIT
+from tileworkbench.compiler.machine.nvidia import BOXES
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
 from tileworkbench.compiler.sim.memory import Storage
 from tileworkbench.compiler.sim.observers import tell_asked
@@ -31,8 +32,6 @@ from tileworkbench.compiler.sim.threads.pieces import TMA_LOAD, TMA_STORE, Boxes
 from tileworkbench.compiler.sim.threads.tensors import ThreadTensor
 
 Array = np.ndarray[Any, Any]
-_ALIGNMENT = 128  # bytes, of a box in shared memory
-_REPEATS = 8  # rows after which a swizzle repeats
 
 
 class MapStorage(Storage):
@@ -177,7 +176,7 @@ class _Boxes:
         origin, index = tuple(map(own, self._origin)), tuple(map(own, self._place))
         size = tile.bits // 8
         first = tile.base + int(tile.locate(index)) * size
-        if first % max(made.swizzle * _REPEATS, _ALIGNMENT):
+        if first % max(made.swizzle * BOXES.swizzle_rows, BOXES.alignment):
             wrong = np.arange(frame.threads) == thread
             kind = FindingKind.MISALIGNED
             report_threads(frame, kind, BOX_MISPLACED, tile.name, index, wrong)

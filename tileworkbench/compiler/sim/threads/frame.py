@@ -63,7 +63,8 @@ class ThreadFrame(Frame):
     are the frames of the blocks that share memory with this one, itself at `rank`, in the state in
     which they began; `made` says when, and by which thread of the clock, the memory of each slot
     was made, `visits` what the others did with it until the block `ended`, `phases` the barrier of
-    the cluster. `warp`: the threads of a warp.
+    the cluster. `machine`: the GPU that the program is for, None for none. `warp`: the threads of a
+    warp.
     """
 
     counters: Counters = field(default_factory=lambda: Counters(LANGUAGE_WARP))
@@ -75,7 +76,7 @@ class ThreadFrame(Frame):
     shared: Arena | None = None
     copies: CopyQueue | None = None
     barriers: BlockBarriers = field(default_factory=lambda: BlockBarriers(1))
-    registers: RegisterFile = field(default_factory=lambda: RegisterFile(1))
+    registers: RegisterFile = field(default_factory=RegisterFile)
     warp_meetings: dict[Any, Any] = field(default_factory=dict)
     blocks: int = 1
     rank: int = 0
@@ -84,10 +85,11 @@ class ThreadFrame(Frame):
     visits: list[Visit] = field(default_factory=list)
     ended: bool = False
     phases: ClusterPhases = field(default_factory=lambda: ClusterPhases(1))
+    machine: Machine | None = None
     warp: int = LANGUAGE_WARP
 
     def __post_init__(self) -> None:
-        machine = machine_for(self.recorder.program)
+        self.machine = machine = machine_for(self.recorder.program)
         if machine is not None:
             self.warp = self.counters.warp = machine.lanes
             self.counters.memory = machine.shared

@@ -150,7 +150,7 @@ class Launch:
             shared=arena,
             copies=None if plan.lock_step else CopyQueue(arena, threads),
             barriers=BlockBarriers(threads),
-            registers=RegisterFile(threads),
+            registers=RegisterFile(),
             warp_meetings={},
             rank=rank,
             made={},

@@ -21,6 +21,7 @@ from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import walk
 from tileworkbench.compiler.ir.stmt import LoopKind
 from tileworkbench.compiler.layout.descriptors import UNIT, Descriptor
+from tileworkbench.compiler.machine.instructions import WARPGROUP_WARPS
 from tileworkbench.compiler.sim.abstract import Evaluator, own_loads
 from tileworkbench.compiler.sim.expressions import vector_indices
 from tileworkbench.compiler.sim.frame import SimOptions
@@ -37,9 +38,7 @@ from tileworkbench.compiler.sim.threads.pieces import (
     operand_bytes,
 )
 from tileworkbench.compiler.sim.threads.plan import plan_kernel
-from tileworkbench.compiler.sim.threads.register_file import WARPS
 from tileworkbench.compiler.sim.threads.requests import Request, RequestRecorder, WarpAccess
-from tileworkbench.compiler.sim.threads.wgmma import ROWS
 from tileworkbench.compiler.sim.values import mask_and, storage_dtype
 
 Array = np.ndarray[Any, Any]
@@ -159,7 +158,7 @@ class _Lister(Evaluator[ThreadFrame]):
                 self._box(dst, src, TMA_STORE)
             case simt.Wgmma(a, b, n=n, k=k, a_form=a_form, b_form=b_form):
                 if a_form:
-                    self._operand(a, a_form, (ROWS, k))
+                    self._operand(a, a_form, (simt.Wgmma.m, k))
                 self._operand(b, b_form, (n, k))
             case simt.LoadMatrix(dst, src, count, transpose):
                 self._matrix(src, dst, count, matrix_kind("ldmatrix", count, transpose))
@@ -276,7 +275,7 @@ class _Lister(Evaluator[ThreadFrame]):
             return
         leading, stride, swizzle, transposed = form
         descriptor = Descriptor(leading, stride, swizzle, bool(transposed))
-        groups = np.arange(self.frame.threads) // (WARPS * self.frame.warp)
+        groups = np.arange(self.frame.threads) // (WARPGROUP_WARPS * self.frame.warp)
         size = _bits(address.buffer) // 8
         for group in np.unique(groups[self.frame.active()]):
             lanes = groups == group

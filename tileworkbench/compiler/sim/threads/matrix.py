@@ -21,18 +21,8 @@ from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir.expr import Address
 from tileworkbench.compiler.ir.types import DType
-from tileworkbench.compiler.layout.atoms import (
-    mfma_c,
-    mfma_c_across,
-    mfma_c_wide,
-    mfma_operand,
-    mfma_operand_across,
-    mma_b_across,
-    mma_c,
-    mma_c_across,
-    mma_operand,
-)
 from tileworkbench.compiler.layout.fragment import Fragment
+from tileworkbench.compiler.machine.tables import ARCHITECTURES, machine_of
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
 from tileworkbench.compiler.sim.observers import tell_read, tell_written
 from tileworkbench.compiler.sim.problems import NOT_CONTIGUOUS
@@ -274,43 +264,25 @@ def by_lane(fragment: Fragment) -> tuple[Array, int]:
 @dataclass(frozen=True, slots=True)
 class _Tables:
     """For each element of A, B and C its place among the registers of a warp, and how many a lane
-    has; `inverse` are the elements of C by their places.
+    has; `inverse` are the elements of C by their places. `truncates`: float32 is read as tf32.
     """
 
     a: tuple[Array, int]
     b: tuple[Array, int]
     c: tuple[Array, int]
     inverse: Array
+    truncates: bool
 
 
 @lru_cache(maxsize=64)
-def _tables(stmt: simt.Mma, warp: int) -> _Tables:
-    a, b, c = map(by_lane, _places(stmt, warp))
-    return _Tables(a, b, c, np.argsort(c[0].reshape(-1)))
-
-
-def _places(stmt: simt.Mma, warp: int) -> tuple[Fragment, Fragment, Fragment]:
-    """Where A, B and C are: warps of 32 lanes multiply by mma.sync, of eight columns or several
-    times eight, those of 64 by MFMA, of squares and rows of squares.
-
-    Raises `VerifyError`.
-    """
-    shape = stmt.m, stmt.n, stmt.k
-    across = stmt.n // 8
-    if warp == 32 and stmt.m in (8, 16) and across in (1, 2, 4):
-        bits = stmt.a.buffer.dtype.bits, stmt.b.buffer.dtype.bits
-        a = mma_operand(stmt.m, stmt.k, bits[0])
-        if across == 1:
-            return a, mma_operand(8, stmt.k, bits[1]), mma_c(stmt.m)
-        return a, mma_b_across(stmt.k, bits[1], across), mma_c_across(stmt.m, across)
-    if stmt.m == stmt.n and stmt.m in (16, 32):
-        operand, double = mfma_operand(stmt.m, stmt.k), stmt.c.buffer.dtype.bits == 64
-        return operand, operand, mfma_c_wide() if double else mfma_c(stmt.m)
-    if stmt.m in (16, 32) and stmt.n in (2 * stmt.m, 4 * stmt.m):
-        across = stmt.n // stmt.m
-        b = mfma_operand_across(stmt.m, stmt.k, across)
-        return mfma_operand(stmt.m, stmt.k), b, mfma_c_across(stmt.m, across)
-    raise VerifyError("mma.m{}n{}k{}".format(*shape))
+def _tables(stmt: simt.Mma, archs: tuple[str, ...]) -> _Tables:
+    """Those of the first of `archs` with the instruction. Raises `VerifyError` without one."""
+    rows = (machine_of(arch).matrix(stmt.shape, stmt.dtypes) for arch in archs)
+    row = next((row for row in rows if row is not None), None)
+    if row is None:
+        raise VerifyError("mma.m{}n{}k{} of {}, {} and {}".format(*stmt.shape, *stmt.dtypes))
+    a, b, c = (by_lane(operand.fragment) for operand in (row.a, row.b, row.c))
+    return _Tables(a, b, c, np.argsort(c[0].reshape(-1)), row.reads_tf32)
 
 
 def translate_mma(stmt: simt.Mma, expr: ExpressionTranslator) -> Execute:
@@ -319,14 +291,16 @@ def translate_mma(stmt: simt.Mma, expr: ExpressionTranslator) -> Execute:
 
     def mma(frame: ThreadFrame) -> None:
         require_warps(frame, "mma")
-        tables, truncates = _tables(stmt, frame.warp), frame.warp == 32
+        archs = ARCHITECTURES if frame.machine is None else (frame.machine.name,)
+        tables = _tables(stmt, archs)
         (at_a, slots_a), (at_b, slots_b), (at_c, slots_c) = tables.a, tables.b, tables.c
         frame.counters.instruction("mma", frame.active())
         left = a.read(frame, slots_a).reshape(-1, frame.warp * slots_a)[:, at_a]
         right = b.read(frame, slots_b).reshape(-1, frame.warp * slots_b)[:, at_b]
         old = c.read(frame, slots_c).reshape(-1, frame.warp * slots_c)[:, at_c]
         left, right = (
-            multiplied(values, each.dtype, truncates) for values, each in ((left, a), (right, b))
+            multiplied(values, each.dtype, tables.truncates)
+            for values, each in ((left, a), (right, b))
         )
         total = accumulate(left, right.swapaxes(1, 2), old, c.dtype)
         c.write(frame, total.reshape(len(total), -1)[:, tables.inverse].reshape(-1, slots_c))

@@ -15,9 +15,10 @@ from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Ramp
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import statements, walk
 from tileworkbench.compiler.layout.layout import Layout
+from tileworkbench.compiler.machine.nvidia import BOXES
 from tileworkbench.compiler.sim.threads.multicasts import is_multicast
 
-_ALIGNMENT = 1024  # bytes, after which every swizzle of the copy engine repeats
+_ALIGNMENT = BOXES.swizzle_rows * BOXES.alignment  # bytes, after which every swizzle repeats
 
 
 @dataclass(frozen=True, slots=True)

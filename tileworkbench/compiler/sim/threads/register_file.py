@@ -15,28 +15,25 @@ import numpy as np
 from tileworkbench.compiler.diagnostics import RunError
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt
+from tileworkbench.compiler.machine.instructions import WARPGROUP_WARPS
+from tileworkbench.compiler.machine.tables import machine_of
 from tileworkbench.compiler.sim.report import located
 from tileworkbench.compiler.sim.threads.barriers import Arrive, Wait
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.threads.frame import ThreadFrame
 
-WARPS = 4  # of a warpgroup
-_ALL, _UNIT, _LEAST, _MOST = 65536, 8, 24, 256
+_MACHINE = "sm_90a"  # whose rules hold for programs that are for no GPU
 
 
 @dataclass(slots=True)
 class RegisterFile:
-    """Those of one block; `held` by a thread of each warpgroup that has asked."""
+    """Those of one block, free ones and those `held` by a thread of each warpgroup that has asked
+    for a number of its own.
+    """
 
-    threads: int
     held: dict[int, int] = field(default_factory=dict)
     free: int = 0
-
-    def of(self, group: int) -> int:
-        """What a thread of a warpgroup has."""
-        begin = min(_ALL // max(self.threads, 1), _MOST) // _UNIT * _UNIT
-        return self.held.get(group, begin)
 
 
 @dataclass(slots=True)
@@ -67,12 +64,17 @@ def translate_set_registers(stmt: simt.SetRegisters) -> Arrive:
 
     def set_registers(frame: ThreadFrame) -> Wait:
         groups, file = whole_groups(frame, "setmaxnreg").tolist(), frame.registers
-        count, size = stmt.count, frame.warp * WARPS
-        before = [file.of(group) for group in groups]
+        count, size = stmt.count, frame.warp * WARPGROUP_WARPS
+        machine = frame.machine or machine_of(_MACHINE)
+        shares = machine.register_shares
+        assert shares is not None, f"setmaxnreg in a program for {machine.name}"
+        begin = shares.begin(machine.registers, frame.threads)
+        before = [file.held.get(group, begin) for group in groups]
         wrong = [each for each in before if (each > count if stmt.increase else each < count)]
-        if wrong or count % _UNIT or not _LEAST <= count <= _MOST:
+        unit, least, most = shares.unit, shares.least, shares.most
+        if wrong or count % unit or not least <= count <= most:
             word = "more" if stmt.increase else "fewer"
-            detail = f"takes multiples of {_UNIT} from {_LEAST} to {_MOST}, not {count}"
+            detail = f"takes multiples of {unit} from {least} to {most}, not {count}"
             if wrong:
                 detail = f"asks for {count} registers, not {word} than the {wrong[0]} there are"
             detail = f"'setmaxnreg' {detail}"
@@ -85,7 +87,7 @@ def translate_set_registers(stmt: simt.SetRegisters) -> Arrive:
 
 def whole_groups(frame: ThreadFrame, what: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """The warpgroups that take part. Raises `RunError` unless each does as a whole."""
-    active, size = frame.active(), frame.warp * WARPS
+    active, size = frame.active(), frame.warp * WARPGROUP_WARPS
     counts = np.add.reduceat(active, range(0, len(active), size), dtype=np.int64)
     wrong = (counts != 0) & (counts != size)
     if not wrong.any():

@@ -21,6 +21,7 @@ from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir.expr import Address
 from tileworkbench.compiler.layout.atoms import wgmma_a, wgmma_c
 from tileworkbench.compiler.layout.descriptors import UNIT, Descriptor
+from tileworkbench.compiler.machine.instructions import WARPGROUP_WARPS
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
 from tileworkbench.compiler.sim.problems import (
     DESCRIPTOR_MISPLACED,
@@ -33,11 +34,10 @@ from tileworkbench.compiler.sim.threads.findings import report_clash, report_thr
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame
 from tileworkbench.compiler.sim.threads.matrix import Registers, accumulate, by_lane, multiplied
 from tileworkbench.compiler.sim.threads.pieces import WGMMA, operand_bytes
-from tileworkbench.compiler.sim.threads.register_file import WARPS, whole_groups
+from tileworkbench.compiler.sim.threads.register_file import whole_groups
 from tileworkbench.compiler.sim.values import storage_dtype
 
 Array = np.ndarray[Any, Any]
-ROWS = 64
 # Of a sum of products of 8-bit floats.
 _SUM_BITS = 14
 
@@ -47,7 +47,7 @@ def translate_wgmma(stmt: simt.Wgmma, expr: ExpressionTranslator) -> Callable[..
     c = Registers(stmt.c, expr)
     at_c, slots_c = by_lane(wgmma_c(stmt.n))
     inverse = np.argsort(at_c.reshape(-1))
-    a = _Tile(stmt.a, stmt.a_form, (ROWS, stmt.k), expr) if stmt.a_form else None
+    a = _Tile(stmt.a, stmt.a_form, (stmt.m, stmt.k), expr) if stmt.a_form else None
     b = _Tile(stmt.b, stmt.b_form, (stmt.n, stmt.k), expr)
     clear = expr(stmt.clear)
     in_registers = None if stmt.a_form else Registers(stmt.a, expr)
@@ -66,7 +66,7 @@ def translate_wgmma(stmt: simt.Wgmma, expr: ExpressionTranslator) -> Callable[..
         right = b.read(frame, groups)
         replaced = bool(np.broadcast_to(np.asarray(clear(frame)), frame.lanes)[frame.active()][0])
         if replaced:
-            old = np.zeros((len(groups), ROWS, stmt.n), storage_dtype(c.dtype))
+            old = np.zeros((len(groups), stmt.m, stmt.n), storage_dtype(c.dtype))
         else:
             old = _by_group(c.read(frame, slots_c), frame)[groups][:, at_c]
         given = multiplied(left, dtype_a), multiplied(right, dtype_b).swapaxes(1, 2), old
@@ -97,7 +97,7 @@ def aligned_sums(a: Array, b: Array, old: Array) -> Array:
 
 def _by_group(values: Array, frame: ThreadFrame) -> Array:
     """Values of threads, with one row for each whole warpgroup."""
-    size = frame.warp * WARPS
+    size = frame.warp * WARPGROUP_WARPS
     whole = len(values) // size
     return values[: whole * size].reshape(whole, -1)
 
@@ -143,7 +143,7 @@ class _Tile:
     def _read(
         self, frame: ThreadFrame, storage: ArenaStorage, start: int, linear: Array, group: int
     ) -> Array:
-        size, first = storage.bits // 8, group * frame.warp * WARPS
+        size, first = storage.bits // 8, group * frame.warp * WARPGROUP_WARPS
         wrong = np.arange(frame.threads) == first
         if start % 16:
             kind = FindingKind.MISALIGNED
@@ -173,7 +173,7 @@ class _Tile:
             report_threads(frame, kind, NEVER_WRITTEN, storage.name, (), wrong)
         if not frame.options.races:
             return
-        for warp in range(WARPS):
+        for warp in range(WARPGROUP_WARPS):
             threads = np.full(len(granules), first + warp * frame.warp)
             if frame.flights is not None:
                 note = partial(_read, storage=storage, granules=granules, threads=threads)
