@@ -1,5 +1,5 @@
-"""Refuse what only threads can tell apart: code outside tile operators is executed by every thread
-of a block.
+"""Refuse updates whose result depends on how many threads execute them: code outside tile operators
+is executed by every thread of a block.
 
 A worker of the CPU runs a block once. That is the same as running it once per thread, except for an
 update of shared or global memory that reads what it writes: each thread would add again, in an

@@ -1,5 +1,5 @@
-"""Operations that were started are done where they start; waits for groups of them, and fences
-between their writes and those of threads, go.
+"""Started operations are executed where they start; waits for groups of them, and fences between
+their writes and those of threads, are removed.
 
 That is one of the orders in which they may happen, and the one that code without an engine for them
 has. The simulator runs the program before this pass in the latest order instead, so it finds a wait
@@ -9,8 +9,8 @@ What a GPU has an engine for stays, outside of pipelined loops, which start and 
 themselves: copies that threads start (cp.async), with their groups, where it is plain that each is
 waited for and read behind that; loads of the copy engine (TMA) in front of an arrival, at the same
 memory barrier, of the thread that starts them, and those to several blocks; its additions to
-tensors; products of warpgroups in front of a wait. So do, where launches overlap, waits for the
-launch before.
+tensors; products of warpgroups in front of a wait. Waits for the launch before stay, too, where
+launches overlap.
 
 Before::
 

@@ -1,6 +1,6 @@
 """Scalars that nothing reads are not computed.
 
-Index arithmetic that was taken apart into sums leaves the names it saw through behind.
+Passes that write index arithmetic as sums put values in the place of names; these names are left.
 
 Before::
 

@@ -1,8 +1,8 @@
 """Every tile gets the layout its operators agree on: which thread holds which elements of a
 fragment, where the elements of a shared tile lie, and which thread executes which iterations.
 
-Tensor cores dictate; what is combined with their operands and results follows; the rest is chosen
-so that memory is accessed in wide, contiguous pieces.
+Matrix instructions fix the layouts of their operands and results, and of all that is combined with
+these. The rest is chosen so that memory is accessed in wide, contiguous pieces.
 
 Before::
 

@@ -1,6 +1,6 @@
 """Put a barrier wherever one thread must not go on before others have written or read.
 
-Where that is, `schedule/barriers.py` finds. A condition that reads what its branches write is
+`schedule/barriers.py` finds these places. A condition that reads what its branches write is
 evaluated into a scalar first. From here on threads run on their own: the program enters the SIMT
 stage.
 
@@ -64,8 +64,8 @@ class InsertBarriers:
 def with_barriers(kernel: Kernel, program: Program, names: Names) -> Kernel:
     """`kernel`, of a program in any stage, with the barriers that its single threads need.
 
-    Tile operators are places where all threads meet. Where only some threads are, it is a barrier
-    of their warps, which says all that loops over threads need to know.
+    All threads wait for each other at tile operators. In code that only some threads execute, a
+    barrier is one of their warps: loops over threads need no more.
     """
     ranges = Ranges(replace(program, body=kernel))
     return _placed(kernel, program, ranges, names, None)
@@ -112,7 +112,7 @@ class _Placement:
         return seq([self.barrier(stmt, role), made])
 
     def initialised(self, stmts: list[Stmt]) -> list[Stmt]:
-        """One thread initialises mbarriers, and nobody goes on before."""
+        """One thread initialises the memory barriers, and all others wait until it has."""
         if self.machine is None or not any(isinstance(stmt, BarrierInit) for stmt in stmts):
             return stmts
         first = next(at for at, stmt in enumerate(stmts) if isinstance(stmt, BarrierInit))

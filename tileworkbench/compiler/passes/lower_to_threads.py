@@ -162,7 +162,7 @@ def _lower_run(run: list[Stmt], context: ThreadContext) -> Stmt:
 
 
 def _lower_operator(stmt: Stmt, context: ThreadContext) -> Stmt:
-    """One operator's code; what is wrong with it is told at its line."""
+    """One operator's code; its errors name its line."""
     try:
         if engine_copies.planned(stmt, context):
             return engine_copies.lower([stmt], context)

@@ -80,8 +80,9 @@ def plan_pipelines(program: Program) -> Program:
 
 
 def _used(stmt: Stmt) -> set[Buffer]:
-    """The buffers some statement below `stmt` reads or writes. Allocating one is no use, nor is
-    what a pipelined loop does with a tile that each of its iterations fills before it reads it.
+    """The buffers some statement below `stmt` reads or writes. Allocating a buffer does not count
+    as a use, nor do the uses of a pipelined loop of a tile that each iteration fills before it
+    reads it.
     """
     if isinstance(stmt, Alloc):
         return set()

@@ -2,8 +2,8 @@
 
 A thread that stores what it loads waits for the load at once. So a copy that works on a later
 iteration becomes two: the load comes first in the step, and the store comes last, behind the
-products that the load goes on during. The tile needs one version less: its old values have been
-read when the store comes.
+products that hide its latency. The tile needs one version less: its old values have been read when
+the store comes.
 
 An engine that fills tiles by whole warps (gfx950) takes the copies that suit it, where shared
 memory has room for the version more.

@@ -1,5 +1,4 @@
-"""`T.Pipelined` becomes a serial loop: on a processor, loads overlap with arithmetic without being
-told.
+"""`T.Pipelined` becomes a serial loop: processors overlap loads with arithmetic by themselves.
 
 Before::
 

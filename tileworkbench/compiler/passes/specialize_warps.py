@@ -1,9 +1,9 @@
 """A warpgroup of its own starts the copies of a loop whose products are those of warpgroups.
 
 The threads of the kernel do what they did, without these copies. One thread of a further warpgroup
-behind them, the producer, runs ahead as far as there is room, and the others tell it, one lane of
-each warp, when there is. Registers that the producer does not need go to the others. Of two
-products in an iteration the last one goes on during the next iteration (`schedule/overlap`).
+behind them, the producer, runs ahead as far as there is room; one lane of each other warp signals
+when there is. Registers that the producer does not need go to the others. Of two products in an
+iteration the last one runs beside the next iteration (`schedule/overlap`).
 
 Before::
 

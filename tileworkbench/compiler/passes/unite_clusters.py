@@ -41,7 +41,7 @@ from tileworkbench.compiler.passes.split_threads import launches
 
 
 def unite_clusters(program: Program) -> Program:
-    """Make one block of each cluster whose blocks have to do with each other.
+    """Make one block of each cluster whose blocks share memory or wait for each other.
 
     Raises `UnsupportedError` for blocks that are not whole warps, and where one keeps something
     over a barrier of the grid.

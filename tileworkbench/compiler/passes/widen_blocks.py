@@ -3,7 +3,7 @@
 Nothing is shared between the elements of such a kernel, so its tiles are only an order of
 traversal. A tile of 128 columns reads half a kilobyte and then jumps to the next row, where the
 processor's prefetcher starts anew and another page has to be found; whole rows are one stream.
-Where tiles do not divide the rows, or nobody knows, the last block is as wide as what is left.
+Where tiles do not divide the rows, or it is not known, the last block is as wide as what is left.
 
 Before::
 

@@ -40,7 +40,9 @@ from tileworkbench.compiler.schedule.versions import with_versions
 
 @dataclass(frozen=True, slots=True)
 class HandoverLoops:
-    """Makes them in a kernel of warps of `lanes`, whose `thread` is the index of a thread."""
+    """Builds these loops. `thread` is the index of a thread in its block, `lanes` the threads of a
+    warp.
+    """
 
     thread: Expr
     lanes: int
@@ -92,8 +94,8 @@ class HandoverLoops:
     # A product that goes on during the next iteration
 
     def joined(self, wait: Stmt, plan: LoopPlan, loop: Pipelined, distance: Expr) -> Stmt:
-        """Behind the start of the next iteration's product, that of the last one; then the wait
-        for the former, beside which the latter goes on.
+        """The wait for the first product of this iteration. Except in the first iteration, the last
+        product of the iteration before is started in front of it, and still runs behind it.
         """
         assert isinstance(wait, WaitGroup)
         given = list(self.given(plan, loop))
@@ -103,7 +105,9 @@ class HandoverLoops:
         return If(binary("gt", loop.var, loop.start), then, first, site=wait.site)
 
     def late(self, plan: LoopPlan, loop: Pipelined, distance: Expr) -> Sequence[Stmt]:
-        """The start of the last product of the iteration at `distance`."""
+        """The start of the last product of the iteration that is `distance` behind the loop's
+        start.
+        """
         overlap = plan.overlap
         assert overlap is not None
         product = plan.stmts[overlap.last : overlap.end]
@@ -118,9 +122,9 @@ class HandoverLoops:
     def needed(
         self, overlap: Overlap, plan: LoopPlan, loop: Pipelined, distance: Expr
     ) -> Iterator[Stmt]:
-        """The wait for the product of the last iteration, whose tiles are released. The tiles of
-        this iteration's are waited for in front of it: compilers do not move arithmetic behind
-        that, which they do behind the wait for products.
+        """The wait for the last product of the iteration before, and the release of its tiles. The
+        wait for the tiles of this iteration's last product comes first: compilers move arithmetic
+        behind a wait for products, but not behind a wait for a memory barrier.
         """
         yield from self.filled(overlap.last, plan, distance)
         wait = plan.stmts[overlap.end]
@@ -131,7 +135,7 @@ class HandoverLoops:
             yield If(binary("gt", loop.var, loop.start), released, site=wait.site)
 
     def ended(self, plan: LoopPlan, distance: Expr) -> Iterator[Stmt]:
-        """The release of what the last product is the last to use."""
+        """The release of the tiles whose last use is the last product."""
         assert plan.overlap is not None
         for each in plan.handovers:
             if each.last == plan.overlap.end:
@@ -140,8 +144,8 @@ class HandoverLoops:
     # Warpgroups in turn
 
     def taken(self, turn: Ring, distance: Expr, loop: Pipelined) -> Stmt:
-        """A warpgroup starts its products when the one before it has: the first one those of an
-        iteration behind the last one's of the iteration before.
+        """The wait for a turn: a warpgroup starts its products after the warpgroup before it has.
+        The first warpgroup comes after the last one's products of the iteration before.
         """
         first = cast(binary("eq", self.group(turn), int_const(0)), distance.dtype)
         count = add(turn.count(distance), first)
@@ -149,7 +153,7 @@ class HandoverLoops:
         return BarrierWait(Address(turn.buffer, (self.group(turn),)), parity, site=loop.site)
 
     def given(self, plan: LoopPlan, loop: Pipelined) -> Iterator[Stmt]:
-        """Each warp says so to the next warpgroup."""
+        """Each warp passes the turn on to the next warpgroup."""
         turn = plan.turn
         if turn is None:
             return
@@ -172,7 +176,9 @@ class HandoverLoops:
     def release(
         self, handover: Handover, plan: LoopPlan, loop: Pipelined, distance: Expr
     ) -> Iterator[Stmt]:
-        """Behind a wait for the batch before this one, of the version of that."""
+        """The release of a version behind its last use. Where batches of products follow each
+        other, the wait in front was for the batch before, so its version is released.
+        """
         if not plan.batches_follow:
             yield from self.released(handover, distance)
             return
@@ -181,7 +187,9 @@ class HandoverLoops:
         yield If(binary("gt", loop.var, loop.start), released, site=handover.loads[0].site)
 
     def end(self, loop: Pipelined, plan: LoopPlan) -> Iterator[Stmt]:
-        """Behind the loop: the last batch, and the release of its versions if anybody waits."""
+        """Behind the loop: the wait for the last batch, and the release of its versions if the loop
+        may be executed again.
+        """
         last = sub(sub(loop.stop, loop.start), const(1, loop.var.dtype))
         if plan.overlap is not None:
             wait = plan.stmts[plan.overlap.end]
@@ -197,7 +205,7 @@ class HandoverLoops:
             yield If(binary("gt", loop.stop, loop.start), seq(releases), site=loop.site)
 
     def released(self, handover: Handover, distance: Expr) -> Iterator[Stmt]:
-        """One lane says so for its warp, all of which has read what it reads itself."""
+        """The release of a version: one lane arrives for its warp, when all its lanes have read."""
         site = handover.loads[0].site
         if handover.by_threads:
             yield WarpBarrier(all_lanes(self.lanes), site=site)

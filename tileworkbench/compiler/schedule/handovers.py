@@ -57,9 +57,10 @@ class Handover:
 
 @dataclass(frozen=True, slots=True)
 class LoopPlan:
-    """What is handed over in a loop. `stmts` are those of the users; `tiles` have versions. The
-    last product goes on as `overlap` says, or does not for a reason, `apart`. The warpgroups of the
-    users start their products in `turn`, where there is more than one.
+    """What is handed over in a loop. `stmts` are those of the users; `tiles` have versions.
+    `overlap` says how the last product runs beside the next iteration; where it cannot, `apart` is
+    the reason. The warpgroups of the users start their products in `turn`, where there is more than
+    one.
     """
 
     handovers: tuple[Handover, ...]
@@ -85,7 +86,7 @@ class LoopPlan:
         return [each.filled.done for each in self.handovers if each.filled.done is not None]
 
     def end(self, loop: Pipelined) -> list[Stmt]:
-        """What everybody does behind the loop."""
+        """What each thread does behind the loop."""
         return [stmt for each in self.handovers for stmt in each.filled.counted(loop)]
 
 

@@ -2,8 +2,8 @@
 
 A walk in program order keeps the accesses that are open (`schedule/order.py`). One of a later
 statement that conflicts with them is a hazard. Loops are walked again with the accesses of the
-iterations before. Whoever asks may put a barrier in front of the statement; the walk goes on behind
-it.
+iterations before. The caller may put a barrier in front of that statement; the walk continues
+behind it.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Hazards:
         return before.add(accesses)
 
     def enter(self, stmt: Stmt, accesses: Accesses, before: Open) -> Open:
-        """Return what is open just before `stmt` runs: nothing of before a barrier that it has."""
+        """What is open just before `stmt` runs. A barrier in front of it leaves nothing open."""
         if id(stmt) not in self.barriers:
             hazard = self.hazard(stmt, accesses, before)
             if hazard is None or not self.place(hazard):

@@ -13,8 +13,8 @@ them behind it:
 | wait for groups | what this thread has started: a copy counts as done here | this thread |
 | commit, fence | nothing between threads | |
 
-Which operations a wait leaves under way, and which memory barrier counts them, says
-`analysis/pending.py`; it is asked for mistakes of the kernel and for copies that may stay started.
+`analysis/pending.py` knows which operations a wait leaves under way, and which memory barrier
+counts them. It finds mistakes of a kernel, and copies that may stay asynchronous.
 
 Roles side by side, and the arms of a branch that some threads take, run at once: no barrier of all
 threads is between them.

@@ -21,9 +21,9 @@ from tileworkbench.compiler.schedule.pipelines import declares
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Places among the statements of a loop: the product `last` goes on, which the statement `end`
-    waited for. `before` starts the product in front of it, `joined` waits for that one; `needed` is
-    the first statement that needs the last product done.
+    """Places among the statements of a loop. `last` starts the loop's last product, and `end`
+    waited for it in the kernel. `before` starts the product in front of it, and `joined` waits for
+    that one. `needed` is the first statement that needs the last product to be done.
     """
 
     before: int
@@ -38,8 +38,8 @@ class Apart(Exception):
 
 
 def overlap_of(stmts: Sequence[Stmt], versions: Mapping[Buffer, int]) -> Overlap | None:
-    """How the last product of a loop goes on, None where there is nothing to overlap with.
-    `versions`: of each tile that somebody else fills. Raises `Apart`.
+    """How the last product of a loop runs beside the next iteration, None where there is nothing to
+    overlap with. `versions`: of each tile that somebody else fills. Raises `Apart`.
     """
     batches = list(_batches(stmts))
     if len(batches) < 2:

@@ -108,7 +108,7 @@ def bytes_of(loads: Iterable[TensorLoad], maps: Mapping[Buffer, TensorMap]) -> i
 
 
 def started(copies: Stmt, barrier: Address, bytes_: int, site: int) -> Stmt:
-    """The start of copies of boxes, of `bytes_` in all, of which `barrier` is told."""
+    """The start of copies of boxes, of `bytes_` in all, which complete at `barrier`."""
     made: list[Stmt] = [BarrierSignal(barrier, 1, bytes_, site=site)]
     for place, group in groupby(items(copies), lambda each: each.site):
         made.append(Start(seq(list(group)), Engine.TMA, barrier, site=place))

@@ -64,9 +64,9 @@ class Owners:
 class ThreadAccess:
     """One access of a statement. `base` are the symbolic parts of its indices; `owners` is None
     when nothing is known about the elements, `rows` the same of the first index alone, where that
-    may say more. `version` is the first of several indices where it is the same for all
-    threads and iterations of the statement. Accesses are equal that meet the same others, wherever
-    they stand.
+    may say more. `version` is the first of several indices where it is the same for all threads and
+    iterations of the statement. Accesses are equal if they conflict with the same others, wherever
+    they stand in the code.
 
     What happened since: `warps_met`, the threads of each warp have waited for each other;
     `arrived`, the memory barriers that all threads of the access have arrived at; `age`, how many
@@ -145,7 +145,7 @@ class ThreadAccesses:
                 yield from self._below(child, loops)
 
     def _branch(self, cond: Expr, body: st.Stmt, loops: dict[Var, range]) -> Iterator[ThreadAccess]:
-        """Only the threads that go there."""
+        """The accesses of a branch, by the threads that take it."""
         self.conditions.append(cond)
         yield from self._below(body, loops)
         self.conditions.pop()

@@ -1,5 +1,5 @@
-"""What a kernel starts itself, by T.tma_copy, T.wgmma_gemm and T.atomic_add, and may go on while it
-does others.
+"""Operations that a kernel starts itself, by T.tma_copy, T.wgmma_gemm and T.atomic_add, and that
+may run while it does other work.
 
 One thread starts a load for all: the phase of the barrier must not complete before it has said how
 many bytes come. So the same thread arrives there behind the load, where all threads do, or those of

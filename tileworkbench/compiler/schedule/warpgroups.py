@@ -59,8 +59,9 @@ def registers(kernel: Kernel, machine: Machine) -> tuple[int, int] | None:
 def overlapped(
     plan: LoopPlan, kernel: Kernel, machine: Machine, fresh: Callable[[str], str]
 ) -> LoopPlan:
-    """`plan`, without the product that goes on where all arrays alive at once are too many
-    registers. The warpgroups then take turns: while one multiplies, others do what is between.
+    """`plan`, without the overlap of the last product where the arrays that are alive at once would
+    need too many registers. The warpgroups then take turns: while one multiplies, the others do the
+    work between the products.
     """
     if plan.overlap is None:
         return plan

@@ -43,8 +43,9 @@ class Turns:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A counted loop as one that asks before each iteration: what `begins` it, the `current` value
-    of its variable, the condition under which it `goes_on`, and what goes to the `next` value.
+    """A counted loop as one with a condition in front of each iteration: what `begins` it, the
+    `current` value of its variable, the condition under which it `goes_on`, and what goes to the
+    `next` value.
     """
 
     begins: list[Stmt]

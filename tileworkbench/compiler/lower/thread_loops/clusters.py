@@ -90,7 +90,7 @@ def _as_role(body: Stmt, rank: int, count: int, blocks: int) -> Stmt:
     def change(stmt: Stmt) -> Stmt:
         match stmt:
             case simt.ClusterArrive():
-                return Seq(())  # threads meet where they wait, which is later and orders more
+                return Seq(())  # the wait is a barrier of all threads: later, and orders more
             case simt.ClusterBarrier() | simt.ClusterWait():
                 return simt.Barrier(OF_CLUSTER, blocks * count, site=stmt.site)
             case simt.Barrier(number, threads):
@@ -98,7 +98,7 @@ def _as_role(body: Stmt, rank: int, count: int, blocks: int) -> Stmt:
             case simt.Role(start):
                 return replace(stmt, start=start + rank * count)
             case _ if isinstance(stmt, tile.OPERATORS):
-                return replace(stmt)  # an object of its own, by which threads meet
+                return replace(stmt)  # an object of its own, which identifies the barrier
         return stmt
 
     return Rewriter(rewrite_stmt=change)(body)  # type: ignore[no-any-return]

@@ -75,7 +75,7 @@ class _Exchange:
 
     @property
     def before(self) -> list[Stmt]:
-        """Every thread shows its operand."""
+        """Every thread writes its operand into the array."""
         if self.values is None:
             return []
         place = (self.block.thread,)

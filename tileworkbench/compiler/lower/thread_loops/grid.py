@@ -32,7 +32,7 @@ _TILES = ("shared", "local.fragment")
 def split_at_grid_barriers(
     kernel: st.Kernel, names: Names, program: Program
 ) -> tuple[list[st.Kernel], list[Buffer]]:
-    """`kernel` as launches one after another, cut at the barriers of the grid in its outermost
+    """`kernel` as launches that follow each other, cut at the barriers of the grid in its outermost
     sequence, and the workspaces that they need.
 
     Raises `UnsupportedError` where a block keeps over a barrier what cannot be in a workspace.
@@ -80,7 +80,7 @@ class _Keeper:
     last: dict[Var | Buffer, int] = field(default_factory=dict)
 
     def again(self, before: list[st.Stmt], part: list[st.Stmt], number: int) -> list[st.Stmt]:
-        """What `part` needs of what stands before it, in order."""
+        """The statements in front of `part` that it needs, in order."""
         body = st.seq(part)
         needed: set[Var | Buffer] = {*variables(body), *buffers_of(body)}
         made: list[st.Stmt] = []

@@ -1,8 +1,8 @@
 """Groups of threads that wait for each other, as state machines that take turns.
 
 The code of a group is cut where it may have to wait; what lies between two cuts is a step. A loop
-lets every group take the steps it can. A group that waits is asked again in the next round. When
-no group can go on and some have not finished, they wait for ever: a deadlock.
+lets every group take the steps it can. A group that waits is tried again in the next round. When no
+group can continue and some have not finished, they wait for ever: a deadlock.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _MOST_TEXTS = 64  # descriptions of a deadlock; with more, each group is describ
 
 @dataclass(slots=True)
 class _Step:
-    """Code without waits, and where it goes on: at `then` when `cond` holds (None: always), else at
-    `other`; a step that waits is asked again instead.
+    """Code without waits, and the step after it: `then` when `cond` holds (None: always), else
+    `other`. A step that waits is tried again instead of going to `other`.
     """
 
     stmts: list[st.Stmt] = field(default_factory=list)
@@ -54,7 +54,7 @@ class _Step:
     other: int | None = None
     waiting: str = ""
     site: int = 0
-    closed: bool = False  # it is known where it goes on
+    closed: bool = False  # how it ends is known
 
 
 class Meetings:
@@ -65,7 +65,7 @@ class Meetings:
         self.cells: dict[int, tuple[Buffer, Buffer]] = {}
 
     def arrive(self, stmt: simt.Barrier, threads: int) -> tuple[list[st.Stmt], Expr]:
-        """`threads` arrivals, and the condition under which those who wait may go on."""
+        """`threads` arrivals, and the condition under which the waiting threads may continue."""
         if stmt.id not in self.cells:
             name = f"barrier_{stmt.id}" if stmt.id < HIDDEN else "meeting"
             self.cells[stmt.id] = (
@@ -117,8 +117,8 @@ class Machine:
     # Steps
 
     def begin(self) -> int:
-        """Begin a new step and return its number. The current one goes on there, if it does not
-        go elsewhere already.
+        """Begin a new step and return its number. The current step continues there, unless it ends
+        with a jump already.
         """
         number, last = len(self.steps), self.steps[-1]
         if not last.closed:
@@ -127,7 +127,7 @@ class Machine:
         return number
 
     def jump(self, target: int) -> _Step:
-        """End the current step by going on at `target`."""
+        """End the current step with a jump to step `target`."""
         step = self.steps[-1]
         if not step.closed:
             step.then, step.closed = target, True
@@ -188,7 +188,7 @@ class Machine:
         self.values[var] = Load(cell, ())
 
     def wait(self, cond: Expr, what: str, stmt: st.Stmt) -> None:
-        """Go on once `cond` holds."""
+        """Wait until `cond` holds."""
         self.begin()
         line = self.program.span(stmt.site)
         where = f" in line {line.line}" if line is not None else ""

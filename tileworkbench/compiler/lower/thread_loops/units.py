@@ -22,7 +22,7 @@ from tileworkbench.compiler.lower.thread_loops.ranges import ThreadRanges
 _COMMON = ("shared", "local.fragment", "shared.barrier")
 BARRIERS = 16  # of a block; those of the next block of a cluster have the next numbers
 OF_CLUSTER = 512  # the number of the barrier of all blocks of a cluster
-HIDDEN = 1024  # from here on, numbers of barriers that the compiler itself has put
+HIDDEN = 1024  # from here on, numbers of barriers that the compiler adds
 _TOGETHER = (*tile.OPERATORS, simt.BarrierSignal)
 
 

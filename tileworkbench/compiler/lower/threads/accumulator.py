@@ -52,8 +52,8 @@ class Accumulator:
         return Address(self.registers, (scale(number, self.plan.c_elements),))
 
     def added_to(self) -> list[Stmt]:
-        """The elements of C, where they are not in place, for an instruction that can do without
-        them where the product replaces C.
+        """The elements of C, where they are not in place. For instructions that can replace C
+        instead of adding to it.
         """
         clear = self.op.clear
         if self.in_place or (isinstance(clear, Const) and clear.value):

@@ -45,7 +45,7 @@ _REASONS = {
 def infer_nest(
     nest: Nest, layouts: LayoutMap, level: Level, context: ThreadContext
 ) -> LayoutUpdate:
-    """What an element-wise nest says about its fragments, and the fragment of the loop.
+    """The layouts that an element-wise nest wants for its fragments, and the fragment of the loop.
 
     Raises `LayoutConflict` where no binding of threads suits the known layouts.
     """

@@ -1,5 +1,5 @@
-"""Copies whose warps give one place in shared memory: what their threads copy lies one behind the
-other there, as `global_load_lds` of gfx950 has it.
+"""Copies for which a warp names one place in shared memory: there, the pieces of its threads lie
+one behind the other (`global_load_lds` of gfx950).
 
 So threads share such a copy by places of the tile, not by elements of the tensor: thread `t` fills
 the 16 bytes number `t`, `t + threads` and so on, and the tile's layout says which elements these

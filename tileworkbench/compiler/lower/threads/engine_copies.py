@@ -175,7 +175,8 @@ def started(stmt: Start, context: ThreadContext) -> Stmt | None:
 def multicast(sent: Multicast, context: ThreadContext) -> Stmt:
     """A load to several blocks, whose barriers expect its bytes already.
 
-    Raises `UnsupportedError` where the engine cannot do it: nothing else tells barriers of bytes.
+    Raises `UnsupportedError` where the engine cannot do it: only the engine counts bytes at
+    barriers.
     """
     op = sent.copy
     try:
@@ -206,7 +207,7 @@ def _load(copies: Sequence[tuple[Copy, TensorCopy]], context: ThreadContext) -> 
 
 
 def _fence(copies: Sequence[tuple[Copy, TensorCopy]], context: ThreadContext) -> list[Stmt]:
-    """Where threads write the same tiles, the engine does so behind them."""
+    """A barrier in front of a load whose tile threads write as well."""
     mixed = any(_is_written_by_threads(how.tile, context) for _, how in copies)
     return [Fence("async", site=copies[0][0].site)] if mixed else []
 
@@ -280,7 +281,7 @@ def _is_written_by_threads(tile: Buffer, context: ThreadContext) -> bool:
 
 
 def elected(context: ThreadContext) -> Expr:
-    """The one thread that starts what all of them wait for."""
+    """The condition that holds for the one thread that starts the copy."""
     return binary("eq", context.thread, _ZERO)
 
 

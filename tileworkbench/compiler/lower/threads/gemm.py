@@ -268,7 +268,9 @@ def lower(op: Gemm, context: ThreadContext) -> Stmt:
 def _with_readable_operands(
     op: Gemm, plan: MatrixPlan | None, context: ThreadContext, stmts: list[Stmt]
 ) -> Gemm:
-    """`op` with operands the plan can read: fragments of another layout move to shared memory."""
+    """`op` with operands that the plan can read: fragments of another layout are copied to shared
+    memory.
+    """
     wanted = {each.buffer: each.fragment for each in _fragments(op, plan, context)}
     a, b = op.a, op.b
     for name, region, k_last in (("a", op.a, not op.transpose_a), ("b", op.b, op.transpose_b)):

@@ -60,9 +60,9 @@ NOTHING = LayoutUpdate()
 class LayoutConflict(Exception):
     """An operator cannot work with the layouts that are known, or with no layout at all.
 
-    `buffer` is what it is about and `wanted` what the operator needs there, where it can say so;
-    `hint` the smallest change of the kernel that helps. The inference adds who set the layout that
-    is known, and turns it into a `LayoutError`.
+    `buffer` is the tile in conflict and `wanted` the layout that the operator needs there, where it
+    is known; `hint` the smallest change of the kernel that helps. The inference adds who set the
+    layout that is known, and turns it into a `LayoutError`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""`T.print` on threads: what all threads of a block would write, one of them writes."""
+"""`T.print` on threads: one thread writes what all threads of a block would write."""
 
 from __future__ import annotations
 

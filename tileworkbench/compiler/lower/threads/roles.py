@@ -101,7 +101,7 @@ def _role(threads: list[int], body: Stmt, program: Program, stmt: If, lanes: int
 
 
 def _is_elementwise(body: Stmt) -> bool:
-    """Whether no thread needs another one's registers."""
+    """Whether no thread needs registers of another one."""
     operators = [inner for inner in statements(body) if isinstance(inner, COLLECTIVE)]
     return bool(operators) and all(isinstance(inner, _ELEMENTWISE) for inner in operators)
 

@@ -1,5 +1,5 @@
-"""What comes once for all threads that execute an operation at a memory barrier: one of them says
-it, arrivals behind what the others have done.
+"""Arrivals at a memory barrier that count once for all threads that execute them: one thread
+arrives, when the others have done what comes before.
 """
 
 from __future__ import annotations

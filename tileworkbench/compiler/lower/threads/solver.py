@@ -6,7 +6,8 @@
    operator in turn may choose first; what follows is worked out, and the cheapest outcome is kept:
    the least traffic to memory, with what cannot be in registers, then the fewest registers, then
    the first in the program.
-4. Final: every operator is asked with all layouts known, so that it can raise what it cannot lower.
+4. Final: every operator is called with all layouts known; it raises an error for what it cannot
+   lower.
 """
 
 from __future__ import annotations
@@ -100,8 +101,8 @@ class Solver:
     """The state of one kernel's inference: `known` is the result, `origins` says where it is from,
     `loops` has the fragment of each operator's iterations.
 
-    `views` are the tiles that share the memory of a tile. `calls` counts how often operators were
-    asked. `steps` tells in order what was demanded and chosen, and what was rejected.
+    `views` are the tiles that share the memory of a tile. `calls` counts the calls of operators.
+    `steps` are the demands, choices and rejections in order.
     """
 
     operators: Sequence[Operator]
@@ -149,8 +150,8 @@ class Solver:
             self._apply(proposal, number, Level.STRICT)
 
     def _settle(self, start: Iterable[int], level: Level = Level.COMMON) -> None:
-        """Ask operators until nothing changes. A conflict is left for the end: another operator may
-        still set the layout that this one lacks.
+        """Call operators until nothing changes. A conflict is left for the end: another operator
+        may still set the layout that this one lacks.
         """
         pending = deque(start)
         waiting = set(pending)
@@ -293,7 +294,7 @@ class Solver:
             self._apply(Proposal(buffer, layout, "is not used by any operator"), -1, Level.FREE)
 
     def _finish(self) -> None:
-        """Ask everyone with all layouts known, and keep the loops."""
+        """Call each operator with all layouts known, and keep the loops."""
         for _ in range(len(self.operators) + 1):
             changed = False
             for number in range(len(self.operators)):

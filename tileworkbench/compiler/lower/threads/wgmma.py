@@ -1,4 +1,4 @@
-"""`T.gemm` by warpgroups, with products that go on while threads do something else (wgmma).
+"""`T.gemm` by warpgroups, with products that run while threads do other work (wgmma).
 
 B lies in shared memory, where the instruction finds it by a descriptor; A lies there too or is in
 registers. Where B is in registers and A is not, the instruction forms the transpose of C instead,
