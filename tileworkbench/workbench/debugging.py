@@ -10,6 +10,7 @@ from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.stmt import Kernel as Launch
 from tileworkbench.compiler.ir.stmt import Print
+from tileworkbench.workbench.observed import on_host
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.footprint.result import Footprint
@@ -83,7 +84,7 @@ class Debugging:
         if block is None and not args:
             block = failing_block(self)
         program = self.program
-        given = [arg.cpu() if hasattr(arg, "cpu") else arg for arg in given]
+        given = on_host(given)
         made = compare(program, named_arguments(program, given), block, said, seconds)
         self._numerics = made
         return made

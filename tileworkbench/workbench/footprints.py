@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from tileworkbench.compiler.diagnostics import ArgumentError, Interrupted, TileError
+from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
@@ -17,7 +17,7 @@ from tileworkbench.compiler.sim.footprint.result import (
     TensorFootprint,
     TileUse,
 )
-from tileworkbench.workbench.simulation import run_program
+from tileworkbench.workbench.observed import observe, on_host, simulated_program
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.footprint.recorder import FootprintRecorder
@@ -42,34 +42,16 @@ def record_footprint(
     limit. What was recorded by then, or before an interrupt or an error of the run, is kept.
     """
     from tileworkbench.compiler.sim.footprint.recorder import FootprintRecorder
-    from tileworkbench.compiler.sim.frame import SimOptions
 
-    on_cpu = kernel.target.startswith("cpu")
-    program: Program = kernel.program if on_cpu else kernel.passes[-1].program
+    program = simulated_program(kernel)
     chosen = None if blocks is None else tuple(sorted(set(blocks)))
     only = chosen[0] if chosen is not None and len(chosen) == 1 else None
     together = any(isinstance(stmt, GridBarrier) for stmt in statements(program.body))
     recorder = FootprintRecorder(only, side_by_side=together)
-    options = SimOptions(
-        races=False,
-        uninitialised=False,
-        misaligned=False,
-        prints=False,
-        stop_at_out_of_bounds=False,
-        blocks=chosen,
-        seconds=seconds,
-        observers=(recorder,),
-    )
-    given = [arg.cpu() if hasattr(arg, "cpu") else arg for arg in args]
-    why_not, report = "" if chosen is None else "only these were asked for", None
-    try:
-        report = run_program(kernel.program, program, given, options).report
-    except Interrupted:
-        why_not = "the simulation was interrupted"
-    except ArgumentError:
-        raise
-    except TileError as error:
-        why_not = f"the simulation ended: {error.message}"
+    given = on_host(args)
+    report, why_not = observe(kernel, given, recorder, chosen, seconds)
+    if report is not None and chosen is not None:
+        why_not = "only these were asked for"
     recorder.finish()
     if report is not None and report.timed_out and seconds is not None:
         where = "in the last of them" if report.blocks else "before the first"
@@ -83,7 +65,7 @@ def record_footprint(
         )
     return Footprint(
         kernel.name,
-        "as written" if on_cpu else "lowered",
+        "as written" if program is kernel.program else "lowered",
         inputs,
         _tensors(kernel.program, given, recorder),
         _lines(program, recorder),

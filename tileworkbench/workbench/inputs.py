@@ -58,8 +58,8 @@ def make_inputs(program: Program, seed: int = 0) -> list[Any]:
     for param in program.params:
         if isinstance(param.value, Buffer) and not param.output:
             shape = [const_int(extent) for extent in param.value.shape]
-            found = ranges.get(param.name)
-            inputs.append(_tensor(torch, param.value.dtype, shape, found, generator))
+            values = ranges.get(param.name)
+            inputs.append(_tensor(torch, param.value.dtype, shape, values, generator))
     return inputs
 
 

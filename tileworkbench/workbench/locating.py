@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tileworkbench.compiler.diagnostics import CheckError, Interrupted, Note, Span, TileError
+from tileworkbench.compiler.diagnostics import CheckError, Note, Span
 from tileworkbench.compiler.ir.effects import accesses
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.stmt import Kernel as Launch
 from tileworkbench.viz.model.error_map import ErrorMap
-from tileworkbench.workbench.simulation import run_program
+from tileworkbench.workbench.observed import observe, on_host, simulated_program
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.report import SimReport
@@ -46,38 +46,20 @@ def locate(
     or `most_statements`, None for no limit. What was recorded by then, or before an interrupt, is
     kept.
     """
-    from tileworkbench.compiler.sim.frame import SimOptions
     from tileworkbench.compiler.sim.writes import MOST_ELEMENTS, WriteLog
 
-    log = WriteLog()
-    options = SimOptions(
-        races=False,
-        uninitialised=False,
-        prints=False,
-        stop_at_out_of_bounds=False,
-        blocks=None if blocks is None else tuple(blocks),
-        seconds=seconds,
-        most_statements=most_statements,
-        observers=(log,),
-    )
-    on_cpu = kernel.target.startswith("cpu")
-    program: Program = kernel.program if on_cpu else kernel.passes[-1].program
-    recorded, why_not = "", ""
-    given = [arg.cpu() if hasattr(arg, "cpu") else arg for arg in args]
-    try:
-        report = run_program(kernel.program, program, given, options).report
+    log, recorded = WriteLog(), ""
+    report, why_not = observe(kernel, on_host(args), log, blocks, seconds, most_statements)
+    if report is not None:
         recorded = f"{report.extent} simulated"
         if report.timed_out:
             why_not = _limited(report, seconds, most_statements)
         elif blocks is not None:
             why_not = f"only {report.extent} simulated, which were asked for"
-    except Interrupted:
-        why_not = "the simulation was interrupted"
-    except TileError as error:
-        why_not = f"the simulation ended: {error.message}"
     if errors.wrong.size > MOST_ELEMENTS:
         limit = f"writers are recorded of tensors of at most {MOST_ELEMENTS} elements"
         return replace(errors, recorded=recorded, why_not=limit)
+    program = simulated_program(kernel)
     return _with_writers(errors, program, kernel.program, log, recorded, why_not)
 
 
@@ -85,10 +67,10 @@ def _limited(report: SimReport, seconds: float | None, most_statements: int | No
     """How far a run came that ended at one of these limits."""
     if seconds is None:
         return f"only {report.extent} were simulated within {most_statements} statements"
-    found = f"only {report.extent} were simulated in {seconds:g} s"
+    text = f"only {report.extent} were simulated in {seconds:g} s"
     if report.blocks and report.launched:
-        found += f", all take about {seconds * report.launched / report.blocks:.0f} s"
-    return found
+        text += f", all take about {seconds * report.launched / report.blocks:.0f} s"
+    return text
 
 
 def _with_writers(

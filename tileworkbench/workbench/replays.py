@@ -19,6 +19,7 @@ from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.stmt import Kernel as Launch
 from tileworkbench.compiler.layout import Fragment
+from tileworkbench.workbench.observed import on_host
 
 if TYPE_CHECKING:
     import numpy as np
@@ -164,7 +165,7 @@ class _Call:
         self.kernel, self.trouble = kernel, trouble
         if not args:
             args = trouble.args if trouble is not None else tuple(inputs_of(kernel)[0])
-        self.args = tuple(arg.cpu() if hasattr(arg, "cpu") else arg for arg in args)
+        self.args = tuple(on_host(args))
 
     @cached_property
     def symbols(self) -> dict[str, int]:

@@ -22,6 +22,7 @@ from tileworkbench.compiler.diagnostics import (
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.runtime.arrays import view_array
+from tileworkbench.workbench.observed import on_host
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.frame import SimOptions
@@ -132,7 +133,7 @@ def look(kernel: Kernel, args: Sequence[Any], everything: bool, sanitize: bool) 
     options = SimOptions(sanitize=sanitize, prints=False)
     if not everything:
         options = replace(options, most_blocks=SOME_BLOCKS, most_statements=SOME_STATEMENTS)
-    given = [arg.cpu() if hasattr(arg, "cpu") else arg for arg in args]
+    given = on_host(args)
     return run_program(kernel.program, _masking_program(kernel), given, options).report
 
 

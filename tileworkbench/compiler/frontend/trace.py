@@ -150,16 +150,7 @@ def finish(builder: Builder, result: Any, where: Span) -> Program:
     scalars = {param.value for param in params if isinstance(param.value, Var)}
     symbols = tuple(var for var in _symbols(params) if var not in scalars)
     _check_bound(body, {*symbols, *scalars}, where)
-    has_barriers = False
-    for stmt in statements(body):
-        if isinstance(stmt, Alloc):
-            has_barriers |= stmt.buffer.scope == "shared.barrier"
-        elif isinstance(stmt, Alias) and stmt.buffer.dtype == stmt.source.dtype:
-            value = builder.safe_values.get(stmt.source.name)
-            if value is not None:
-                builder.safe_values.setdefault(stmt.buffer.name, value)
-    if has_barriers:
-        check_barrier_uses(body, builder.sites)
+    _finish_memory(body, builder)
     safe_values = tuple(builder.safe_values.items())
     annotated = {
         buffer: replace(buffer, layout=layout) for buffer, layout in builder.layouts.items()
@@ -176,6 +167,20 @@ def finish(builder: Builder, result: Any, where: Span) -> Program:
         uses=tuple(builder.uses),
     )
     return replace_buffers(program, annotated)
+
+
+def _finish_memory(body: Stmt, builder: Builder) -> None:
+    """Check the uses of memory barriers; views of a tensor have its safe value."""
+    has_barriers = False
+    for stmt in statements(body):
+        if isinstance(stmt, Alloc):
+            has_barriers |= stmt.buffer.scope == "shared.barrier"
+        elif isinstance(stmt, Alias) and stmt.buffer.dtype == stmt.source.dtype:
+            value = builder.safe_values.get(stmt.source.name)
+            if value is not None:
+                builder.safe_values.setdefault(stmt.buffer.name, value)
+    if has_barriers:
+        check_barrier_uses(body, builder.sites)
 
 
 def _check_returned(builder: Builder, result: Any, where: Span) -> None:

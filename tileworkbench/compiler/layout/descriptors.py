@@ -100,15 +100,15 @@ def find_descriptor(
     if table.shape[0] % rows or table.shape[1] % depth:
         return None
     for width in WIDTHS:
-        found = _fitted(table, width, transposed, size)
+        descriptor = _fitted(table, width, transposed, size)
         if all(
-            _reads(found, table[r : r + rows, k : k + depth], size)
+            _reads(descriptor, table[r : r + rows, k : k + depth], size)
             for r in range(0, table.shape[0], rows)
             for k in range(0, table.shape[1], depth)
         ):
             tiles = int(table.max()) + size
-            whole = tiles % (LINES * found.line) == 0 or not front
-            return found if whole else None
+            whole = tiles % (LINES * descriptor.line) == 0 or not front
+            return descriptor if whole else None
     return None
 
 

@@ -3,7 +3,7 @@ may run while it does other work.
 
 One thread starts a load for all: the phase of the barrier must not complete before it has said how
 many bytes come. So the same thread arrives there behind the load, where all threads do, or those of
-a condition that it meets. A product must be waited for where its registers are known to be in
+a condition that it fulfils. A product must be waited for where its registers are known to be in
 flight, behind it in the same statements.
 """
 
@@ -21,13 +21,13 @@ from tileworkbench.compiler.ir.tile import Copy, Gemm, Parallel, Pipelined
 
 def started_loads(kernel: Kernel) -> list[Start]:
     """The loads by the copy engine that complete at a barrier of the kernel's own."""
-    found = []
+    loads = []
     for start, behind, first in _starts(kernel.body, (), 0):
         if start.engine is Engine.TMA and start.barrier is not None and _is_load(start.body):
             thread = _thread(kernel, first)
             if any(_arrives(stmt, start.barrier, thread) for stmt in behind):
-                found.append(start)
-    return found
+                loads.append(start)
+    return loads
 
 
 def started_products(kernel: Kernel) -> list[Start]:

@@ -25,15 +25,15 @@ def contents() -> str:
 
 def find_chapter(word: str) -> Chapter:
     """The chapter of that number, name or view. Raises `UsageError`."""
-    found = chapter_of(word)
+    named = chapter_of(word)
     for chapter in CHAPTERS:
         if word in (chapter.name, chapter.file, chapter.name[3:], str(chapter.number)):
-            found = chapter
-    if found is None:
+            named = chapter
+    if named is None:
         names = (name for each in CHAPTERS for name in (each.name[3:], *each.views))
         known = list(dict.fromkeys(names))  # a chapter may be called like a view
         raise UsageError(f"there is no chapter '{word}'{near(word, known)}")
-    return found
+    return named
 
 
 def notebooks() -> Path:

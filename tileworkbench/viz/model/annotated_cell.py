@@ -40,10 +40,10 @@ def _replaced(text: str, tree: ast.Module, name: str, line: str) -> str | None:
     """The text with `line` in place of the last annotation of the tile: of one that annotates
     others too, only its part is taken out, and `line` stands behind it. None without one.
     """
-    found = [(stmt, made, at) for stmt, made, at in _annotations(tree) if _key(made, at) == name]
-    if not found:
+    same = [(stmt, made, at) for stmt, made, at in _annotations(tree) if _key(made, at) == name]
+    if not same:
         return None
-    stmt, made, at = max(found, key=lambda each: each[0].lineno)
+    stmt, made, at = max(same, key=lambda each: each[0].lineno)
     places = _Places(text)
     start, end = places.of(stmt)
     if len(made.keys) == 1:

@@ -120,22 +120,18 @@ def compile_for_cpu(compilation: Compilation) -> CpuKernel:
         # edited are told by the lines of that text.
         text = edited or without_lines(module.text)
         built = build_native(text, entries, native, imports=_imports(program))
-    messages = [message for message, _ in module.assertions]
-    places = [program.span(site) for _, site in module.assertions]
+    launcher = partial(
+        Launcher,
+        kernel_name=program.name,
+        slot_count=signature.binder.slot_count,
+        scratch_bytes=module.scratch_bytes,
+        assertions=[message for message, _ in module.assertions],
+        brief=steps(lowered.body) < BRIEF_STEPS,
+        places=[program.span(site) for _, site in module.assertions],
+        value=built.functions.get(module.value_entry),
+    )
     launches = tuple(
-        _Launch(
-            _static_blocks(launch.blocks),
-            Launcher(
-                built.functions[launch.entry],
-                program.name,
-                signature.binder.slot_count,
-                module.scratch_bytes,
-                assertions=messages,
-                brief=steps(lowered.body) < BRIEF_STEPS,
-                places=places,
-                value=built.functions.get(module.value_entry),
-            ),
-        )
+        _Launch(_static_blocks(launch.blocks), launcher(built.functions[launch.entry]))
         for launch in module.launches
     )
     record = compilation.record(

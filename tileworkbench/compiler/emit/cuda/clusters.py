@@ -72,8 +72,8 @@ CLUSTERS: dict[str, Helper] = {
 
 def peers(program: Program) -> dict[Buffer, Buffer]:
     """What the program names of other blocks, with the memory of this block that it is like."""
-    found = (stmt for stmt in statements(program.body) if isinstance(stmt, Peer))
-    return {stmt.buffer: stmt.source for stmt in found}
+    named = (stmt for stmt in statements(program.body) if isinstance(stmt, Peer))
+    return {stmt.buffer: stmt.source for stmt in named}
 
 
 def write(stmt: Stmt, writer: KernelWriter) -> list[str] | None:

@@ -15,6 +15,7 @@ from typing import Any
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import add, cast, const_int, int_const, mul
 from tileworkbench.compiler.ir.expr import Address, Buffer, Cast, Expr, Load, Ramp, Region, Var
+from tileworkbench.compiler.ir.loops import counting
 from tileworkbench.compiler.ir.rewrite import substitute
 from tileworkbench.compiler.ir.simt import LoadMatrix, StoreMatrix
 from tileworkbench.compiler.ir.stmt import For, LoopKind, Stmt, Store, seq
@@ -213,8 +214,7 @@ def _emit(
         body = _store(op, place, first, count, transposed, context)
     for var, extent in reversed(iterations.loops):
         if var in values:
-            stop = int_const(extent)
-            body = For(var, int_const(0), stop, int_const(1), LoopKind.UNROLLED, body, site=op.site)
+            body = counting(var, extent, body, op.site, kind=LoopKind.UNROLLED)
     return body
 
 

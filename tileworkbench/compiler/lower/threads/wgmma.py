@@ -136,9 +136,9 @@ def _rows(product: Product, target: Target) -> list[MatrixInstruction]:
     short = product.c.is_float and product.c.bits == 16
     for c in (str(product.c), *(["float32"] if short else [])):
         wanted = (str(product.a), str(product.b), c)
-        found = [row for row in instructions(target) if row.dtypes == wanted]
-        if found:
-            return found
+        rows = [row for row in instructions(target) if row.dtypes == wanted]
+        if rows:
+            return rows
     return []
 
 
@@ -214,8 +214,8 @@ def describe(op: Gemm, product: Product, context: ThreadContext) -> str:
             layout = region.buffer.layout or shared_layout(region.buffer)
             bits = region.buffer.dtype.bits
             assert isinstance(layout, Layout)  # there is no objection to it
-            found = find_descriptor(layout, bits, transposed, (rows, shape.k))
-            width = found.swizzle if found else 0
+            descriptor = find_descriptor(layout, bits, transposed, (rows, shape.k))
+            width = descriptor.swizzle if descriptor else 0
             where = f"in shared memory, {f'{width}-byte' if width else 'no'} swizzle"
         texts.append(f"{name} {where}")
     if product.a.is_float and product.a.bits == 8:
@@ -290,9 +290,9 @@ def lower(op: Gemm, plan: MatrixPlan, context: ThreadContext) -> Stmt:
 def _tile(operand: Operand, rows: int, k: int) -> _Tile:
     buffer = operand.buffer
     assert isinstance(buffer.layout, Layout)  # `_with_descriptors` saw to it
-    found = find_descriptor(buffer.layout, buffer.dtype.bits, not operand.k_last, (rows, k))
-    assert found is not None, f"'{buffer.name}' has no descriptor"
-    return _Tile(operand, found, rows, k)
+    descriptor = find_descriptor(buffer.layout, buffer.dtype.bits, not operand.k_last, (rows, k))
+    assert descriptor is not None, f"'{buffer.name}' has no descriptor"
+    return _Tile(operand, descriptor, rows, k)
 
 
 def _with_descriptors(

@@ -149,18 +149,24 @@ def translate_copy(stmt: simt.AsyncCopy, expr: ExpressionTranslator) -> Any:
             return
         check_access(frame, tile, "copy", addresses, active, width, index)
         tile.arena.memory[at[:, None] + np.arange(width)] = 0xFF
-        operation = None
-        if frame.observers:
-            row, _ = tile.row(at, width)
-            owners = np.broadcast_to(threads[:, None], row.shape)
-            targets = ((tile, (row.reshape(-1),)),)
-            engine = simt.Engine.CP_ASYNC.value
-            operation = Operation(frame.site, frame.block, engine, owners.reshape(-1), targets)
-            for observer in frame.observers:
-                observer.started(frame, operation)
+        operation = _observed(frame, tile, at, width, threads) if frame.observers else None
         frame.copies.issue(threads, at, data, frame.site, tile, operation)
 
     return copy
+
+
+def _observed(
+    frame: ThreadFrame, tile: ArenaStorage, addresses: Array, width: int, threads: Array
+) -> Operation:
+    """The copies that `threads` start, of which observers are told."""
+    row, _ = tile.row(addresses, width)
+    owners = np.broadcast_to(threads[:, None], row.shape).reshape(-1)
+    targets = ((tile, (row.reshape(-1),)),)
+    engine = simt.Engine.CP_ASYNC.value
+    operation = Operation(frame.site, frame.block, engine, owners, targets)
+    for observer in frame.observers:
+        observer.started(frame, operation)
+    return operation
 
 
 def _destination(
