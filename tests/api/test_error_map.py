@@ -22,7 +22,7 @@ from tileworkbench.compiler.diagnostics import (
     interrupted,
 )
 from tileworkbench.kernels import flash_attention
-from tileworkbench.workbench import checking, locating
+from tileworkbench.workbench import checking, observed
 
 CASES = wrong_kernels.cases() | wrong_synchronisation.cases()
 
@@ -151,7 +151,7 @@ def test_what_was_recorded_before_an_interrupt_is_kept(monkeypatch: pytest.Monke
     def stops(*_: Any) -> None:
         raise interrupted("kernel")
 
-    monkeypatch.setattr(locating, "run_program", stops)
+    monkeypatch.setattr(observed, "run_program", stops)
     kernel, error = failed("wrong_scale", "cpu")
     assert not isinstance(error, Interrupted)
     assert kernel.error_map.why_not == "the simulation was interrupted"

@@ -13,7 +13,7 @@ from tileworkbench.compiler.diagnostics import ArgumentError, interrupted
 from tileworkbench.compiler.sim import prints as log
 from tileworkbench.viz.model import prints
 from tileworkbench.viz.model.views import view_html, view_model
-from tileworkbench.workbench import printing as running
+from tileworkbench.workbench import observed
 
 
 @tw.jit
@@ -141,7 +141,7 @@ def test_what_was_printed_before_the_end_stays(monkeypatch: pytest.MonkeyPatch) 
     def stops(*_: Any) -> Any:
         raise interrupted("printing")
 
-    monkeypatch.setattr(running, "run_program", stops)
+    monkeypatch.setattr(observed, "run_program", stops)
     assert kernel.prints(ONES).stopped == "the simulation was interrupted"
 
 

@@ -10,7 +10,7 @@ from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.stmt import Kernel as Launch
 from tileworkbench.compiler.ir.stmt import Print
-from tileworkbench.workbench.observed import on_host
+from tileworkbench.workbench.simulation import on_host
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.footprint.result import Footprint

@@ -17,7 +17,8 @@ from tileworkbench.compiler.sim.footprint.result import (
     TensorFootprint,
     TileUse,
 )
-from tileworkbench.workbench.observed import observe, on_host, simulated_program
+from tileworkbench.workbench.observed import observe, simulated_program
+from tileworkbench.workbench.simulation import on_host
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.footprint.recorder import FootprintRecorder

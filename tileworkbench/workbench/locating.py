@@ -16,7 +16,8 @@ from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.stmt import Kernel as Launch
 from tileworkbench.viz.model.error_map import ErrorMap
-from tileworkbench.workbench.observed import observe, on_host, simulated_program
+from tileworkbench.workbench.observed import observe, simulated_program
+from tileworkbench.workbench.simulation import on_host
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.report import SimReport

@@ -7,16 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.diagnostics import ArgumentError, Interrupted, TileError
 from tileworkbench.compiler.ir.program import Program
+from tileworkbench.workbench.simulation import run_program
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.observers import Observer
     from tileworkbench.compiler.sim.report import SimReport
     from tileworkbench.workbench.kernel import Kernel
-
-
-def on_host(args: Iterable[Any]) -> list[Any]:
-    """Arguments with tensors of devices copied to the host's memory."""
-    return [arg.cpu() if hasattr(arg, "cpu") else arg for arg in args]
 
 
 def simulated_program(kernel: Kernel) -> Program:
@@ -40,7 +36,6 @@ def observe(
     not come to its end. Raises `ArgumentError`.
     """
     from tileworkbench.compiler.sim.frame import SimOptions
-    from tileworkbench.workbench.simulation import run_program
 
     options = SimOptions(
         races=False,

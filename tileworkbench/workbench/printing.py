@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tileworkbench.workbench.observed import observe, on_host, simulated_program
+from tileworkbench.workbench.observed import observe, simulated_program
+from tileworkbench.workbench.simulation import on_host
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.prints import Prints

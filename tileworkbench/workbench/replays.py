@@ -19,7 +19,7 @@ from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.stmt import Kernel as Launch
 from tileworkbench.compiler.layout import Fragment
-from tileworkbench.workbench.observed import on_host
+from tileworkbench.workbench.simulation import on_host
 
 if TYPE_CHECKING:
     import numpy as np

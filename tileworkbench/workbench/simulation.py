@@ -22,7 +22,6 @@ from tileworkbench.compiler.diagnostics import (
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.runtime.arrays import view_array
-from tileworkbench.workbench.observed import on_host
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.frame import SimOptions
@@ -122,6 +121,11 @@ def _check_contents(kernel: str, name: str, value: Any) -> None:
         raise ArgumentError(f"'{kernel}': '{name}' {error.message}", error.hint) from None
     if view is not None and view.is_fake:
         raise ArgumentError(f"'{kernel}': '{name}' is a fake tensor, which has no contents")
+
+
+def on_host(args: Iterable[Any]) -> list[Any]:
+    """Arguments with tensors of devices copied to the host's memory."""
+    return [arg.cpu() if hasattr(arg, "cpu") else arg for arg in args]
 
 
 def look(kernel: Kernel, args: Sequence[Any], everything: bool, sanitize: bool) -> SimReport:

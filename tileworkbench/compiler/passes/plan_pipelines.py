@@ -121,7 +121,7 @@ def _plan(
         return checked_schedule(loop, views, outside, program)
     schedule = schedule_of(loop, views)
     reason = _obstacle(loop, schedule, views)
-    ahead = [reason is None and _is_ahead(item, schedule, loop, outside) for item in schedule]
+    ahead = [reason is None and _is_ahead(item, schedule, outside) for item in schedule]
     if reason is None and not any(ahead):
         reason = "no copy from global to shared memory can run ahead"
     if reason is not None:
@@ -152,7 +152,7 @@ def _obstacle(loop: Pipelined, schedule: list[Item], views: dict[Buffer, Buffer]
     return None
 
 
-def _is_ahead(item: Item, schedule: list[Item], loop: Pipelined, outside: set[Buffer]) -> bool:
+def _is_ahead(item: Item, schedule: list[Item], outside: set[Buffer]) -> bool:
     """Whether the copy may run iterations ahead of the rest of the loop."""
     stmt = item.stmt
     if not isinstance(stmt, Copy):

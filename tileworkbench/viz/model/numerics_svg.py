@@ -7,7 +7,7 @@ from math import ceil, floor, inf, log10
 
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.sim.numerics.result import Step
-from tileworkbench.viz.model.svg import FONT, PAPER, Colours, draw_line, draw_text
+from tileworkbench.viz.model.svg import FONT, PAPER, Colours, draw_line, draw_text, round_step
 from tileworkbench.viz.model.text import clip
 
 WIDTH, HEIGHT = 860, 300
@@ -109,7 +109,7 @@ def _scales(axes: _Axes, colours: Colours) -> list[str]:
         parts.append(draw_text(_LEFT - 6, axes.base, "exact", colours["faint"], "end"))
     parts.append(draw_line(_LEFT, axes.base, right, axes.base, colours["faint"], 1))
     span = axes.last - axes.first
-    step = _round_step(span)
+    step = round_step(span)
     number = -(-axes.first // step) * step
     while number <= axes.last:
         x = axes.x(number)
@@ -120,14 +120,6 @@ def _scales(axes: _Axes, colours: Colours) -> list[str]:
     label = f"executed statement; upwards: {METRICS[axes.metric]} (logarithm)"
     parts.append(draw_text(middle, axes.base + 31, label, colours["faint"], "middle"))
     return parts
-
-
-def _round_step(span: int) -> int:
-    """A round distance between ticks, for at most about eight of them."""
-    power = 1
-    while power * 10 <= span / 4:
-        power *= 10
-    return next((power * m for m in (1, 2, 5) if span / (power * m) <= 9), power * 10)
 
 
 def _lines(curves: Sequence[Curve], axes: _Axes, live: bool) -> list[str]:

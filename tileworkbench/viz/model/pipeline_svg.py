@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from tileworkbench.viz.model.pipeline_rows import Bar, Window
-from tileworkbench.viz.model.svg import FONT, PAPER, Colours, draw_line, draw_text
+from tileworkbench.viz.model.svg import FONT, PAPER, Colours, draw_line, draw_text, round_step
 from tileworkbench.viz.model.text import clip
 
 WIDTH = 860
@@ -174,20 +174,12 @@ def _has_number(bar: Bar, width: float) -> bool:
     return width >= _CHARACTER * len(bar.text) + 3
 
 
-def _step(span: float) -> float:
-    """A round distance between ticks, for about eight of them."""
-    power = 1.0
-    while power * 10 <= span / 4:
-        power *= 10
-    return next((power * m for m in (1, 2, 5) if span / (power * m) <= 9), power * 10)
-
-
 def _scale(axes: _Axes, unit: str, colours: Colours, statements: float) -> list[str]:
     base = axes.height - _BOTTOM
     window = axes.window
     ticks = [f"M{_LEFT} {base}h{WIDTH - _LEFT - _RIGHT}"]
     numbers = []
-    step = _step(window.end - window.start)
+    step = float(round_step(window.end - window.start))
     at = -(-window.start // step) * step
     while at <= window.end:
         x = f"{axes.x(at):.0f}"

@@ -74,3 +74,11 @@ def draw_text(x: float, y: float, text: str, colour: str, anchor: str, style: st
         f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" text-anchor="{anchor}"{style}>'
         f"{escape(text)}</text>"
     )
+
+
+def round_step(span: float) -> int:
+    """A round distance between ticks, for at most about eight of them."""
+    power = 1
+    while power * 10 <= span / 4:
+        power *= 10
+    return next((power * m for m in (1, 2, 5) if span / (power * m) <= 9), power * 10)

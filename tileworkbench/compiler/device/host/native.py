@@ -29,7 +29,6 @@ def build_native(
     ir_text: str,
     entries: Sequence[str],
     target: NativeTarget | None = None,
-    passes: tuple[str, ...] = DEFAULT_PASSES,
     cache: DiskCache | None = None,
     imports: Mapping[str, int] | None = None,
 ) -> NativeBuild:
@@ -41,12 +40,12 @@ def build_native(
     """
     target = target or native_target()
     cache = cache if cache is not None else default_cache()
-    key = object_key(ir_text, target, passes)
+    key = object_key(ir_text, target, DEFAULT_PASSES)
     data = cache.get(key)
     if data is not None:
         functions = load_object(data, entries, imports=imports)
         return NativeBuild(functions, len(data), from_cache=True)
-    data = compile_object(ir_text, target, passes)
+    data = compile_object(ir_text, target, DEFAULT_PASSES)
     functions = load_object(data, entries, imports=imports)
     cache.put(key, data)
     return NativeBuild(functions, len(data), from_cache=False)

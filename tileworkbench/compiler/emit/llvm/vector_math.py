@@ -121,12 +121,10 @@ _BASES = {
 }
 
 
-def emit_vector_math(
-    op: str, dtype: str, lanes: int, isa: Isa, name: str | None = None
-) -> EmittedFunction:
+def emit_vector_math(op: str, dtype: str, lanes: int, isa: Isa) -> EmittedFunction:
     """Return a function that applies `op` to each lane: `T @name(T %x)` or `T @name(T %x, T %y)`.
 
-    T is `lanes` lanes of float or double (a scalar for one lane). The name defaults to
+    T is `lanes` lanes of float or double (a scalar for one lane). The name is
     'math_{op}_{dtype}_x{lanes}'.
 
     Args:
@@ -141,7 +139,7 @@ def emit_vector_math(
     kind = storage_type(dtype, lanes)
     names = ("%x", "%y") if op in BINARY_OPS else ("%x",)
     parameters = ", ".join(f"{kind} {parameter}" for parameter in names)
-    name = name or f"math_{op}_{dtype}_x{lanes}"
+    name = f"math_{op}_{dtype}_x{lanes}"
     writer = FunctionWriter(name, str(kind), parameters, "alwaysinline nounwind")
     return writer.finish(f"{kind} {_MathWriter(writer, kind, isa).apply(op, names)}")
 

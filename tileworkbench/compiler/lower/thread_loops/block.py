@@ -123,10 +123,10 @@ class Block:
         self.allocs.append(Alloc(buffer))
         return buffer
 
-    def cell(self, name: str, dtype: DType, init: Expr | None = None) -> Buffer:
+    def cell(self, name: str, dtype: DType) -> Buffer:
         """A scalar of the block."""
         buffer = Buffer(self.names.fresh(name), dtype, (), "local.var")
-        self.allocs.append(Alloc(buffer, const(0, dtype) if init is None else init))
+        self.allocs.append(Alloc(buffer, const(0, dtype)))
         return buffer
 
     # Loops
@@ -186,7 +186,7 @@ class Block:
         return [Store(some, (), FALSE, site=site), loop], Load(some, ())
 
 
-def lane_is_active(block: Block, scope: Scope, thread: Expr, aligned: bool) -> Expr | None:
+def lane_is_active(scope: Scope, thread: Expr, aligned: bool) -> Expr | None:
     """Whether `thread`, any of a warp, belongs to `scope`; None where all do (`aligned`: the range
     consists of whole warps).
     """

@@ -157,7 +157,7 @@ class _Exchange:
         aligned = self.scope.start % LANGUAGE_WARP == 0 and stop % LANGUAGE_WARP == 0
         lane = block.names.var("lane")
         thread = add(first, lane)
-        active = lane_is_active(block, self.scope, thread, aligned)
+        active = lane_is_active(self.scope, thread, aligned)
         if op.mask is not None:
             bit = binary("and", binary("shr", op.mask, cast(lane, op.mask.dtype)), _one(op.mask))
             named = binary("ne", bit, const(0, op.mask.dtype))

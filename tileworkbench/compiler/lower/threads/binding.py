@@ -126,7 +126,7 @@ def _sources(nest: Nest, layouts: LayoutMap, level: Level) -> Iterator[FragmentA
     known = [a for a in nest.fragments if layouts.fragment(a.buffer) and a.map is not None]
     yield from (a for a in known if a.kind is AccessKind.STORE)
     loads = [a for a in known if a.kind is not AccessKind.STORE]
-    single = [a for a in loads if _copies(a, layouts) == 1 and _uses_whole_loop(a, nest)]
+    single = [a for a in loads if _copies(a, layouts) == 1 and _uses_whole_loop(a)]
     yield from single
     if level is Level.FREE:
         rest = [a for a in loads if a not in single]
@@ -138,7 +138,7 @@ def _copies(access: FragmentAccess, layouts: LayoutMap) -> int:
     return fragment.replicate if fragment is not None else 1
 
 
-def _uses_whole_loop(access: FragmentAccess, nest: Nest) -> bool:
+def _uses_whole_loop(access: FragmentAccess) -> bool:
     """Whether the iterations touch different elements."""
     try:
         return access.map is not None and _loop_map(access).is_injective
@@ -229,7 +229,7 @@ def _complete(
             raise _disagreement(access, loop, known, needed)
         before = wanted.get(access.buffer)
         if before is not None and isinstance(before.layout, Fragment):
-            needed = _wider(before.layout, needed, access, context)
+            needed = _wider(before.layout, needed, context)
         wanted[access.buffer] = Proposal(access.buffer, needed, _REASONS[access.kind])
     return LayoutUpdate(tuple(wanted.values()), loop)
 
@@ -263,9 +263,7 @@ def _scattered(access: FragmentAccess) -> LayoutConflict:
     )
 
 
-def _wider(
-    first: Fragment, second: Fragment, access: FragmentAccess, context: ThreadContext
-) -> Fragment:
+def _wider(first: Fragment, second: Fragment, context: ThreadContext) -> Fragment:
     """The one that holds all copies of the other, or copies everywhere."""
     if contains(second, first):
         return first

@@ -319,7 +319,7 @@ class Solver:
         origin = Origin(number, proposal.reason, level)
         known = self.known.get(proposal.buffer)
         try:
-            chosen = self._merge(proposal.buffer, layout, level, proposal.soft)
+            chosen = self._merge(proposal.buffer, layout, proposal.soft)
             self._tell(proposal, number, level, known, chosen)
             if chosen is None:
                 return []
@@ -360,7 +360,7 @@ class Solver:
         layout = proposal.layout if chosen is None else chosen
         self.steps.append(Step(verdict, number, proposal.reason, proposal.buffer, layout))
 
-    def _merge(self, buffer: Buffer, layout: Place, level: Level, soft: bool) -> Place | None:
+    def _merge(self, buffer: Buffer, layout: Place, soft: bool) -> Place | None:
         """The layout to take for `buffer`; None to keep what is known."""
         known = self.known.get(buffer)
         if known is None:

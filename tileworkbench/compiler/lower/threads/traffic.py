@@ -44,7 +44,7 @@ def global_traffic(nest: Nest, loop: Fragment, threads: int, lanes: int) -> int:
     try:
         index = _positions(loop, threads, lanes)
     except LayoutError:
-        return sum(_worst(access, nest) for access in accesses)
+        return sum(_worst(nest) for access in accesses)
     warps = max(1, threads // lanes)
     return sum(_cost(access, nest, index, warps) for access in accesses)
 
@@ -108,7 +108,7 @@ def _cost(access: MemoryAccess, nest: Nest, index: list[Table], warps: int) -> i
             factor = const_int(stride)
             address = address + trace(position) * (factor or _SYMBOLIC_STRIDE)
     except (UntraceableError, NotDigitsError, ArithmeticError):
-        return _worst(access, nest)
+        return _worst(nest)
     size = max(access.buffer.dtype.bits // 8, 1)
     slots = index[0].shape[0]
     places = np.broadcast_to(np.asarray(address), index[0].shape)
@@ -130,5 +130,5 @@ def _runs(places: Table, width: int) -> bool:
     return bool((grouped[:, 1:] - grouped[:, :-1] == 1).all())
 
 
-def _worst(access: MemoryAccess, nest: Nest) -> int:
+def _worst(nest: Nest) -> int:
     return prod(nest.shape or ()) * _SEGMENT_BYTES

@@ -156,7 +156,7 @@ def decode_mma(i: Instruction, d: Decoder) -> Step:
             else:
                 part = product[:, number // 2, :, :, number % 2].reshape(len(warps), WARP)
             c = over_lanes(state, read_c[number](state))
-            total = _accumulate(state.by_warp(c)[warps], part, d_kind, c_kind)
+            total = _accumulate(state.by_warp(c)[warps], part, d_kind)
             whole = np.zeros((state.lanes // WARP, WARP), dtype=total.dtype)
             whole[warps] = total
             writer(state, whole.reshape(-1))
@@ -168,7 +168,7 @@ def _accumulator_kind(kind: str) -> str:
     return {"f64": "f64", "f32": "f32", "s32": "b32"}.get(kind, "b32")
 
 
-def _accumulate(c: Array, product: Array, d_kind: str, c_kind: str) -> Array:
+def _accumulate(c: Array, product: Array, d_kind: str) -> Array:
     if d_kind == "s32":
         return c + product.astype(np.int64).astype(np.uint32)
     if d_kind in ("f32", "f64"):
