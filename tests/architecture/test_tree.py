@@ -66,6 +66,16 @@ def test_each_decision_has_its_line_and_its_reason() -> None:
     assert sorted(listed) == sorted(told) == list(range(1, len(listed) + 1))
 
 
+def test_a_decision_is_one_whole_line_in_its_place() -> None:
+    page = (ROOT / "tileworkbench" / "compiler" / "DECISIONS.md").read_text(encoding="utf-8")
+    for topic in page.split("\n## ")[1:]:
+        lines = [line for line in topic.splitlines() if line.startswith("- ")]
+        numbers = [int(re.findall(r"\d+", line)[0]) for line in lines]
+        assert numbers == sorted(numbers)
+        assert [line for line in lines if not line.endswith((".", ")"))] == []
+        assert [line for line in lines if line.endswith(("...", "…")) or len(line) > 220] == []
+
+
 def test_the_files_that_the_architecture_names_exist() -> None:
     folder = ROOT / "tileworkbench" / "compiler"
     page = (folder / "ARCHITECTURE.md").read_text(encoding="utf-8")

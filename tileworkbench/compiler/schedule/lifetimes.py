@@ -1,8 +1,9 @@
 """When shared buffers are in use, and where buffers of those lifetimes fit.
 
-A buffer lives from its first to its last use; one that is used in a loop it is not allocated in
-lives through the whole loop, and one that is used where only some threads are, and no barrier can
-be, as long as they are there. What engines read is in use until somebody has waited for them.
+A buffer lives from its first to its last use. One that is used in a loop, but allocated outside of
+it, lives through the whole loop. One that is used in code of some threads lives through all of that
+code, because no barrier can stand in it. A tile that an engine reads is in use until the wait for
+that engine.
 
 Of roles side by side the last one may be the user of tiles that others fill (`schedule/settled`).
 What it has used for the last time is free for what else only it uses.
@@ -161,18 +162,18 @@ class _Walk:
             self.extend(used, start)
 
     def visit_engines(self, stmt: Stmt) -> None:
-        """What engines ask of the places of tiles, and how long they read them."""
+        """The alignment that engines need, and how long they read tiles."""
         match stmt:
             case TensorLoad(Address(tile), blocks=blocks):
                 self.align(tile)
-                if blocks:  # copies of other blocks come here when they like
+                if blocks:  # copies of other blocks may arrive at any time
                     self.lifetimes[self.owner.get(tile, tile)].fixed = True
             case TensorStore(_, Address(tile)):
                 self.align(tile)
             case Wgmma(Address(left), Address(right)):
                 self.align(left)
                 self.align(right)
-            case Peer(source=source):  # other blocks access it when they like
+            case Peer(source=source):  # other blocks may access it at any time
                 self.lifetimes[self.owner.get(source, source)].fixed = True
             case Start(engine=engine) if engine in _READERS:
                 read = (_named(inner) for inner in statements(stmt))
@@ -189,8 +190,8 @@ class _Walk:
             life.alignment = SWIZZLE_ALIGNMENT
 
     def visit_row(self, row: list[Stmt], at_once: bool) -> None:
-        """Statements one after another, or at once: roles side by side, and what a branch does
-        that some threads take.
+        """Visit statements that run one after another, or at once: roles side by side, and a branch
+        that only some threads take.
         """
         start = self.clock
         if not at_once:
