@@ -83,3 +83,13 @@ def test_the_files_that_the_architecture_names_exist() -> None:
     named = [name for cell in cells for name in re.findall(r"`([\w./]+(?:/|\.py))`", cell)]
     assert len(named) > 20
     assert [name for name in named if not (folder / name).exists()] == []
+
+
+def test_every_file_that_the_architecture_mentions_exists() -> None:
+    """By the end of its path: prose names files without the folder that a row has named."""
+    page = (ROOT / "tileworkbench" / "compiler" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    mentioned = set(re.findall(r"`(?:\.\./)?([\w*./-]+\.(?:py|js|ts|h|css|txt|cu))`", page))
+    files = ["/" + name for name in tracked_files()]
+    assert len(mentioned) > 60
+    gone = [m for m in mentioned if "*" not in m and not any(f.endswith("/" + m) for f in files)]
+    assert gone == []
