@@ -3,7 +3,7 @@ different values in one element.
 
 An element is the same when the indices agree for two iterations that are tried, or when no index
 depends on a block's or thread's number. Only what is executed unconditionally counts, and values
-differ when they depend on what tells the iterations apart.
+differ when they depend on the numbers that distinguish the iterations.
 """
 
 from __future__ import annotations
@@ -127,7 +127,9 @@ def _certain(body: st.Stmt, parallel: bool = False) -> Iterator[tuple[st.Stmt, b
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """One index as a sum: what differs between iterations, what they share, and a constant."""
+    """One index as a sum: the part that differs between iterations, the part that they share, and a
+    constant.
+    """
 
     varying: tuple[tuple[Expr, int], ...]
     shared: frozenset[tuple[Expr, int]]

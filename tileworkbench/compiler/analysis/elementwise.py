@@ -1,4 +1,4 @@
-"""Whether a kernel may be given one tensor for an input and an output."""
+"""Whether one tensor may be passed for both an input and an output of a kernel."""
 
 from __future__ import annotations
 

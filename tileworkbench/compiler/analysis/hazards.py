@@ -52,7 +52,7 @@ def find_fresh_reads(program: Program) -> tuple[Note, ...]:
 
 
 def breakpoints(kernel: Kernel) -> list[tuple[int, str]]:
-    """The breakpoints of a kernel: somebody might expect a call to stop there."""
+    """The breakpoints of a kernel: a user might expect a call to stop there."""
     stops = [stmt.site for stmt in statements(kernel.body) if isinstance(stmt, Breakpoint)]
     return [(site, _PASSED_OVER) for site in stops]
 
@@ -70,7 +70,7 @@ def _notes(program: Program, hazards: dict[tuple[int, str], None]) -> tuple[Note
 
 
 def _plain_names(program: Program) -> dict[str, str]:
-    """What the user calls a name that was numbered because another one has it too."""
+    """The user's name for each name that has a number because another one is called the same."""
     names = {node.name for node in walk(program.body) if isinstance(node, Var | Buffer)}
     names |= {var.name for stmt in statements(program.body) for var in bound_by(stmt)}
     numbered = {name: _NUMBER.sub("", name) for name in names}

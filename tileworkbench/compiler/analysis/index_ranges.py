@@ -48,7 +48,7 @@ def index_ranges(program: Program) -> dict[str, IndexRange]:
 
 def _sources(program: Program) -> dict[Buffer, list[Buffer]]:
     """The integer tensors that the program only reads, each with the tiles that hold nothing but
-    elements of it, as they are.
+    unchanged elements of it.
     """
     written = written_below(program.body)
     params = [param.value for param in program.params if not param.output]
@@ -68,7 +68,7 @@ def _sources(program: Program) -> dict[Buffer, list[Buffer]]:
 
 
 def _copied(stmt: st.Stmt) -> Buffer | None:
-    """What `stmt` copies elements of, as they are; None for any other statement."""
+    """The buffer whose elements `stmt` copies unchanged; None for any other statement."""
     match stmt:
         case tile.Copy(src, dst) if dst.buffer.dtype.is_int:
             return src.buffer

@@ -1,9 +1,9 @@
 """Copies of one tile to several blocks of a cluster, which the copy engine does at once.
 
 The front end writes a copy for each block that gets the tile: its memory and its memory barrier are
-named, the copy is started there, and that barrier is told of the bytes. Where such copies follow
-one another and differ in the block only, they are one multicast: the engine reads the tile once,
-writes it to the same place in each block, and tells each one's barrier (PTX ISA,
+named, the copy is started there, and that barrier waits for its bytes. Where such copies follow one
+another and differ in the block only, they are one multicast: the engine reads the tile once, writes
+it to the same place in each block, and counts the bytes at each one's barrier (PTX ISA,
 "cp.async.bulk.tensor", ".multicast::cluster").
 """
 
@@ -27,8 +27,8 @@ _PARTS = 4
 
 @dataclass(frozen=True, slots=True)
 class Multicast:
-    """`copy`, as it would be within this block, to the blocks whose bits are set in `blocks`; it
-    tells `barrier` of each of them that `bytes_` bytes have come. `parts` are its statements.
+    """`copy`, written as if it were within this block, to the blocks whose bits are set in
+    `blocks`; the `barrier` of each of them counts `bytes_` bytes. `parts` are its statements.
     """
 
     copy: Copy
@@ -95,8 +95,8 @@ def multicasts(body: Stmt) -> Iterator[Multicast]:
 
 
 def reached_by_threads(body: Stmt) -> frozenset[Buffer]:
-    """What threads of other blocks access of this block: all that has a name there, but for what
-    multicasts alone write.
+    """The buffers of this block that threads of other blocks access: all that have a name there,
+    except those that only multicasts write.
     """
     source = {stmt.buffer: stmt.source for stmt in statements(body) if isinstance(stmt, Peer)}
     if not source:

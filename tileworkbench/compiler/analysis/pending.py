@@ -90,7 +90,7 @@ class Pending:
                     replace(one, barrier=place.buffer) if one in owned else one
                     for one in self.operations
                 ]
-        if order_of(stmt) in _OTHER_BLOCKS:  # these may have waited, and have said so
+        if order_of(stmt) in _OTHER_BLOCKS:  # these may have waited, and have passed it on
             self._keep(lambda one: one.engine is not Engine.CLUSTER)
 
     def _keep(self, kept: Callable[[Operation], bool]) -> None:

@@ -1,4 +1,4 @@
-"""Expressions as what they always are, given the ranges of their variables."""
+"""Simpler forms of expressions that are equal for all values of their variables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def simplified(value: Expr, ranges: Ranges) -> Expr:
 
 
 class Simplifier:
-    """What an expression always is, by what is known of its variables."""
+    """Simplifies expressions by what is known of their variables."""
 
     def __init__(self, ranges: Ranges) -> None:
         self.ranges = ranges

@@ -44,7 +44,7 @@ def _count(values: range) -> int:
 
 
 def may_be_endless(loop: st.For, vectors: bool) -> bool:
-    """Whether nothing says that an innermost loop ends within seconds.
+    """Whether it is not known that an innermost loop ends within seconds.
 
     A loop over vectors with 32-bit bounds does end: it cannot pass over more memory than that.
     """
@@ -55,8 +55,8 @@ def may_be_endless(loop: st.For, vectors: bool) -> bool:
 
 
 def may_take_seconds(loop: st.For, ranges: Ranges) -> bool:
-    """Whether nothing says that a loop around others ends sooner: neither its bounds nor what is
-    known of what they are computed from.
+    """Whether it is not known that a loop around others ends sooner, from its bounds or from the
+    values that they are computed from.
     """
     values = iterations(loop)
     if values is not None:

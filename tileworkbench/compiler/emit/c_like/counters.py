@@ -32,7 +32,7 @@ class Counter:
 
 
 def counters_of(loop: For, name: str, ranges: Ranges) -> Iterator[Counter]:
-    """What the body of a loop called `name` asks for of `(loop.var + constant) % number`."""
+    """The values `(loop.var + constant) % number` that the body of a loop called `name` needs."""
     if const_int(loop.step) != 1:
         return
     for value in dict.fromkeys(walk(loop.body)):

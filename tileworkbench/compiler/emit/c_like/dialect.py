@@ -1,7 +1,7 @@
-"""The seam between what any C-like language has and what one of them calls things.
+"""The interface between the core of C-like languages and each single one of them.
 
-The writers beside this file know expressions, loops, vectors in 32-bit words and names. For every
-word that languages do not share they ask a `Dialect`, and they import none.
+The writers beside this file know expressions, loops, vectors in 32-bit words and names. Every word
+that languages do not share comes from a `Dialect`; they import none.
 """
 
 from __future__ import annotations

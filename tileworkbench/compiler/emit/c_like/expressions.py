@@ -373,7 +373,7 @@ class Expressions:
         return f"{self.named(buffer)}[{bare(index)}]"
 
     def four_bits(self, text: str, dtype: DType) -> str:
-        """A value from its four bits."""
+        """A value of a type of four bits, from these bits."""
         return self.low_bits(text, dtype) if dtype == "int4" else text
 
     def lane(self, dtype: DType, words: list[str], at: int) -> str:

@@ -49,7 +49,7 @@ class KernelWriter:
         self.front = LoopFront(self.lines)
         self.quotients: dict[ir.Expr, str] = {}  # of the thread, from the number of its warp
         self.warps: dict[ir.Expr, str] = {}  # those where the warp's number has a name
-        self.in_flight: dict[Buffer, None] = {}  # registers that operations under way write
+        self.in_flight: dict[Buffer, None] = {}  # registers that unfinished operations write
         self.elections = self.dialect.elections(kernel)
         self.named, self.c_type = expressions.named, expressions.c_type
         self.vectors = VectorWriter(

@@ -105,7 +105,7 @@ _SYNC_GRID = function(
   __syncthreads();""",
 )
 
-# The other half of the byte may be somebody else's.
+# The other half of the byte may belong to another thread.
 _STORE_4 = function(
     "void store4(unsigned char* p, long long i, unsigned made)",
     _UPDATE_16.format(

@@ -1,4 +1,4 @@
-"""The blocks of a cluster: their barrier, and what others have in shared memory; and launches that
+"""The blocks of a cluster: their barrier, and the shared memory of other blocks; and launches that
 overlap (PTX ISA, "mapa", "barrier.cluster", "griddepcontrol").
 
 A tile of another block is a generic pointer, which plain loads and stores take. A memory barrier of
@@ -71,7 +71,9 @@ CLUSTERS: dict[str, Helper] = {
 
 
 def peers(program: Program) -> dict[Buffer, Buffer]:
-    """What the program names of other blocks, with the memory of this block that it is like."""
+    """The program's names for memory of other blocks, each with the memory of this block that
+    corresponds to it.
+    """
     named = (stmt for stmt in statements(program.body) if isinstance(stmt, Peer))
     return {stmt.buffer: stmt.source for stmt in named}
 

@@ -34,7 +34,7 @@ def _barrier(name: str, text: str, operand: str = "", feature: str = BARRIER) ->
 
 
 def _wait(kind: str, feature: str) -> Helper:
-    """Ask until the phase is over; `try_wait` lets the thread sleep meanwhile."""
+    """Wait for the phase in a loop; `try_wait` lets the thread sleep meanwhile."""
     body = f"""  unsigned done;
   do {{
     asm volatile("{{ .reg .pred p; mbarrier.{kind}.parity.shared.b64 p, [%1], %2; "

@@ -48,8 +48,8 @@ def generate_cuda(program: Program, target: Target, source: tuple[str, ...] = ()
 
 @dataclass(frozen=True)
 class Cuda(Dialect):
-    """CUDA C++ for one architecture. `peers` is what a program names of other blocks of a cluster,
-    with the memory of the block that it is like.
+    """CUDA C++ for one architecture. `peers` are a program's names for memory of other blocks of a
+    cluster, each with the memory of the block that corresponds to it.
     """
 
     machine: Machine

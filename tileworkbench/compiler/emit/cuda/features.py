@@ -1,4 +1,4 @@
-"""What helpers need of a machine, asked of its row."""
+"""What helpers need of a machine, looked up in its row."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def _registers_helper(count: int, increase: bool) -> tuple[str, Helper]:
 
 
 def _kept_helper(letter: str, count: int) -> tuple[str, Helper]:
-    """Nothing, with registers that it may have changed."""
+    """An empty statement that compilers take to change these registers."""
     name = f"keep_{letter}32_{count}"
     outputs = ", ".join(f'"+{letter}"(x[{i}])' for i in range(count))
     text = function(f"void {name}({_WORDS[letter]}* x)", asm("", outputs, "", "memory"))
@@ -138,7 +138,7 @@ def write(stmt: Stmt, writer: KernelWriter, machine: Machine) -> list[str] | Non
 
 
 def write_products(stmt: Start, writer: KernelWriter, depth: int) -> None:
-    """A batch: its registers are what they are, the fence, the products."""
+    """A batch: the empty statement for its registers, the fence, the products."""
     products = [inner for inner in statements(stmt.body) if isinstance(inner, Wgmma)]
     operands = [product.a.buffer for product in products if not product.a_form]
     results = [product.c.buffer for product in products]
@@ -149,7 +149,7 @@ def write_products(stmt: Start, writer: KernelWriter, depth: int) -> None:
 
 
 def _wait(stmt: WaitGroup, writer: KernelWriter) -> list[str]:
-    """The wait, and behind it what is there now."""
+    """The wait, and behind it the empty statement for the results that it may have completed."""
     use = writer.expressions.use
     lines = [f"{use(*_wait_helper(stmt.pending))}();"]
     lines += [_keep(buffer, writer) for buffer in writer.in_flight]
