@@ -15,8 +15,9 @@ from tileworkbench.compiler.diagnostics import CompileError, Span, TileSyntaxErr
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir.build import FALSE, const, int_const
+from tileworkbench.compiler.ir.build import const, int_const
 from tileworkbench.compiler.ir.expr import Address, Buffer, Const, Expr, Region, Var
+from tileworkbench.compiler.ir.forms import FORMS, Form
 from tileworkbench.compiler.ir.printer import INFIX
 from tileworkbench.compiler.ir.program import Param, Program, Stage
 from tileworkbench.compiler.ir.types import BOOL, INT32, DType
@@ -220,9 +221,6 @@ class _Parser:
 
     def keywords(self, call: ast.Call) -> dict[str, ast.expr]:
         return {str(keyword.arg): keyword.value for keyword in call.keywords}
-
-    def flag(self, options: dict[str, ast.expr], name: str, default: bool) -> bool:
-        return bool(self.literal(options[name])) if name in options else default
 
     def exprs(self, node: ast.expr) -> tuple[Expr, ...]:
         elements = node.elts if isinstance(node, ast.Tuple) else [node]
@@ -563,19 +561,10 @@ class _Parser:
 
     def operator(self, name: str, call: ast.Call) -> st.Stmt:
         make: Callable[[ast.Call], st.Stmt] | None = {
-            "copy": self.copy,
             "call_extern": self.extern_call,
             "source_kernel": self.source_kernel,
-            "gemm": self.gemm,
-            "fill": self.fill,
             "store": self.store,
-            "assume": self.assume,
-            "device_assert": self.device_assert,
             "print": self.print_line,
-            "breakpoint": lambda call: st.Breakpoint(),
-            "micro_gemm": self.micro_gemm,
-            "pack_a": self.pack,
-            "pack_b": self.pack,
         }.get(name)
         if make is not None:
             return make(call)
@@ -583,20 +572,33 @@ class _Parser:
             return self.thread_statement(name, call)
         if name.startswith("atomic_"):
             return self.atomic(name, call)
-        if name.startswith("reduce_"):
-            return self.reduce(tile.ReduceKind(name.removeprefix("reduce_")), call)
-        if name.startswith("scan_"):
-            options = self.keywords(call)
-            kind = tile.ReduceKind(name.removeprefix("scan_"))
-            src, dst = map(self.region, call.args)
-            return tile.Scan(
-                kind, src, dst, self.literal(options["dim"]), self.literal(options["reverse"])
-            )
-        self.fail(call, "a statement")
+        stem = "" if name in FORMS else name.rpartition("_")[2]
+        form = FORMS.get(name.removesuffix(f"_{stem}"))
+        if form is None or bool(form.stem) != bool(stem):
+            self.fail(call, "a statement")
+        return self.formed(form, stem, call)
 
-    def copy(self, call: ast.Call) -> st.Stmt:
-        src, dst = map(self.region, call.args)
-        return tile.Copy(src, dst, *self.loop_options(self.keywords(call)))
+    def formed(self, form: Form, stem: str, call: ast.Call) -> st.Stmt:
+        """A statement by the form of its class."""
+        types, nodes = form.types(), dict(zip(form.arguments, call.args, strict=False))
+        nodes |= {form.options[keyword]: node for keyword, node in self.keywords(call).items()}
+        values = {field: self.value(types[field], node) for field, node in nodes.items()}
+        if form.stem:
+            kind = types[form.stem]
+            values[form.stem] = tile.ReduceKind(stem) if kind == "ReduceKind" else stem
+        return form.kind(**{**form.defaults(), **values})
+
+    def value(self, kind: str, node: ast.expr) -> Any:
+        """The value of a field that is annotated as `kind`."""
+        read: dict[str, Callable[[ast.expr], Any]] = {
+            "Region": self.region,
+            "Address": self.address,
+            "Buffer": lambda node: self.name(node, Buffer),
+            "Expr": self.expr,
+            "Fragment": self.layout_value,
+            "WarpPolicy": lambda node: tile.WarpPolicy(self.literal(node)),
+        }
+        return read.get(kind.removesuffix(" | None"), self.literal)(node)
 
     def loop_options(self, options: dict[str, ast.expr]) -> tuple[int | None, Any]:
         width, layout = options.get("coalesced_width"), options.get("loop_layout")
@@ -604,25 +606,6 @@ class _Parser:
             None if width is None else self.literal(width),
             None if layout is None else self.layout_value(layout),
         )
-
-    def gemm(self, call: ast.Call) -> st.Stmt:
-        options = self.keywords(call)
-        a, b, c = map(self.region, call.args)
-        return tile.Gemm(
-            a,
-            b,
-            c,
-            self.flag(options, "transpose_A", False),
-            self.flag(options, "transpose_B", False),
-            self.expr(options["clear_accum"]) if "clear_accum" in options else FALSE,
-            tile.WarpPolicy(self.literal(options["policy"]))
-            if "policy" in options
-            else tile.WarpPolicy.SQUARE,
-            self.literal(options["instruction"]) if "instruction" in options else "",
-        )
-
-    def fill(self, call: ast.Call) -> st.Stmt:
-        return tile.Fill(self.region(call.args[0]), self.expr(call.args[1]))
 
     def store(self, call: ast.Call) -> st.Stmt:
         buffer, indices = self.element(call.args[0])
@@ -637,64 +620,6 @@ class _Parser:
             self.names[bound] = previous
         return st.Atomic(kind, buffer, indices, value, previous, predicate, safe)  # type: ignore[arg-type]
 
-    def assume(self, call: ast.Call) -> st.Stmt:
-        return st.Assume(self.expr(call.args[0]))
-
-    def device_assert(self, call: ast.Call) -> st.Stmt:
-        value = self.expr(call.args[2]) if len(call.args) > 2 else None
-        return st.DeviceAssert(self.expr(call.args[0]), self.literal(call.args[1]), value)
-
     def print_line(self, call: ast.Call) -> st.Stmt:
         parts = tuple(self.literal(part) for part in call.args[::2])
         return st.Print(parts, tuple(map(self.expr, call.args[1::2])))
-
-    def reduce(self, kind: tile.ReduceKind, call: ast.Call) -> st.Stmt:
-        options = self.keywords(call)
-        src, dst = (self.name(arg, Buffer) for arg in call.args)
-        return tile.Reduce(
-            kind,
-            src,
-            dst,
-            self.literal(options["dim"]),
-            self.flag(options, "clear", True),
-            self.flag(options, "nan_propagate", False),
-        )
-
-    def pack(self, call: ast.Call) -> st.Stmt:
-        options = self.keywords(call)
-        src, dst = map(self.address, call.args)
-        return tile.Pack(
-            self.called(call).removeprefix("pack_"),
-            src,
-            self.expr(options["row_stride"]),
-            self.expr(options["col_stride"]),
-            dst,
-            self.literal(options["rows"]),
-            self.literal(options["cols"]),
-            self.expr(options["valid_rows"]),
-            self.expr(options["valid_cols"]),
-            self.literal(options["width"]),
-            self.literal(options["group"]),
-        )
-
-    def micro_gemm(self, call: ast.Call) -> st.Stmt:
-        options = self.keywords(call)
-        a, b, c = map(self.address, call.args)
-        m, n, k = (self.literal(options[key]) for key in ("m", "n", "k"))
-        mr, nr, group = (self.literal(options[key]) for key in ("mr", "nr", "group"))
-        return tile.MicroGemm(
-            a,
-            self.expr(options["lda"]),
-            self.literal(options["columns"]),
-            b,
-            c,
-            self.expr(options["ldc"]),
-            m,
-            n,
-            k,
-            mr,
-            nr,
-            group,
-            self.expr(options["clear"]),
-            self.literal(options["isa"]),
-        )

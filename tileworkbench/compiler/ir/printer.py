@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
+from typing import Any
 
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import expr as ir
@@ -15,6 +17,7 @@ from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import int_const
 from tileworkbench.compiler.ir.expr import Buffer, Const, Expr
+from tileworkbench.compiler.ir.forms import FORM_OF
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.program import Param, Program
 
@@ -321,7 +324,7 @@ def _head(stmt: st.Stmt) -> str | None:
     return None
 
 
-def _loop_options(stmt: tile.Parallel | tile.Copy) -> list[str]:
+def _loop_options(stmt: tile.Parallel) -> list[str]:
     options = _options(coalesced_width=stmt.coalesced_width)
     if stmt.loop_layout is not None:
         options.append(f"loop_layout={stmt.loop_layout.to_text()}")
@@ -375,8 +378,6 @@ def _simple(stmt: st.Stmt) -> str:
             return f"{result[0]}T.call_extern({', '.join(texts)})"
         case st.Atomic():
             return _atomic(stmt)
-        case st.Breakpoint():
-            return "T.breakpoint()"
         case st.Print(parts, values):
             rest = zip(map(print_expr, values), map(repr, parts[1:]), strict=False)
             return (
@@ -386,18 +387,13 @@ def _simple(stmt: st.Stmt) -> str:
             return "break"
         case st.Continue():
             return "continue"
-        case st.Assume(cond):
-            return f"T.assume({print_expr(cond)})"
-        case st.DeviceAssert(cond, message, value):
-            more = "" if value is None else f", {print_expr(value)}"
-            return f"T.device_assert({print_expr(cond)}, {message!r}{more})"
         case simt.Peer(buffer, source, rank):
             return f"{buffer.name} = T.peer({source.name}, {print_expr(rank)})"
         case simt.Exchange(var, kind, args):
             options = _options(width=None if stmt.width == 32 else stmt.width, mask=stmt.mask)
             return f"{var.name} = T.{kind}({', '.join([*map(print_expr, args), *options])})"
     name = _THREAD_STATEMENTS.get(type(stmt))
-    return _tile_operator(stmt) if name is None else _thread_statement(name, stmt)
+    return _call(stmt) if name is None else _thread_statement(name, stmt)
 
 
 def _thread_statement(name: str, stmt: st.Stmt) -> str:
@@ -445,68 +441,25 @@ def _alloc(stmt: st.Alloc) -> str:
     return f'{buffer.name} = {call}({show_shape(buffer.shape)}, "{buffer.dtype}"{options})'
 
 
-def _tile_operator(stmt: st.Stmt) -> str:
-    match stmt:
-        case tile.Copy(src, dst):
-            options = _loop_options(stmt)
-            return f"T.copy({', '.join([print_region(src), print_region(dst), *options])})"
-        case tile.Gemm():
-            return _gemm(stmt)
-        case tile.Fill(dst, value):
-            return f"T.fill({print_region(dst)}, {print_expr(value)})"
-        case tile.Reduce(kind, src, dst, dim, clear, nan_propagate):
-            options = _options(clear=None if clear else False, nan_propagate=nan_propagate or None)
-            return f"T.reduce_{kind}({', '.join([src.name, dst.name, f'dim={dim}', *options])})"
-        case tile.Scan(kind, src, dst, dim, reverse):
-            regions = f"{print_region(src)}, {print_region(dst)}"
-            return f"T.scan_{kind}({regions}, dim={dim}, reverse={reverse})"
-        case tile.Pack():
-            return _pack(stmt)
-        case tile.MicroGemm():
-            return _micro_gemm(stmt)
-    raise TypeError(f"no text for {type(stmt).__name__}")
+def _call(stmt: st.Stmt) -> str:
+    """By the form of its class."""
+    name, form, usual = FORM_OF[type(stmt)]
+    values = {field: getattr(stmt, field) for field in (*form.arguments, *form.options.values())}
+    given = {f: v for f, v in values.items() if f not in usual or v != usual[f]}
+    texts = [_value(given[field], repr) for field in form.arguments if field in given]
+    texts += [
+        f"{keyword}={_value(given[field], _quoted)}"
+        for keyword, field in form.options.items()
+        if field in given
+    ]
+    stem = f"_{getattr(stmt, form.stem)}" if form.stem else ""
+    return f"T.{name}{stem}({', '.join(texts)})"
 
 
-def _gemm(stmt: tile.Gemm) -> str:
-    parts = [print_region(stmt.a), print_region(stmt.b), print_region(stmt.c)]
-    parts += _options(transpose_A=stmt.transpose_a or None, transpose_B=stmt.transpose_b or None)
-    if stmt.policy is not tile.WarpPolicy.SQUARE:
-        parts.append(f'policy="{stmt.policy}"')
-    if not (isinstance(stmt.clear, Const) and not stmt.clear.value):
-        parts.append(f"clear_accum={print_expr(stmt.clear)}")
-    if stmt.instruction:
-        parts.append(f'instruction="{stmt.instruction}"')
-    return f"T.gemm({', '.join(parts)})"
-
-
-def _pack(stmt: tile.Pack) -> str:
-    parts = [_address(stmt.src), _address(stmt.dst)]
-    parts += _options(
-        rows=stmt.rows,
-        cols=stmt.cols,
-        row_stride=print_expr(stmt.row_stride),
-        col_stride=print_expr(stmt.col_stride),
-        valid_rows=print_expr(stmt.valid_rows),
-        valid_cols=print_expr(stmt.valid_cols),
-        width=stmt.width,
-        group=stmt.group,
-    )
-    return f"T.pack_{stmt.operand}({', '.join(parts)})"
-
-
-def _micro_gemm(stmt: tile.MicroGemm) -> str:
-    parts = [_address(stmt.a), _address(stmt.b), _address(stmt.c)]
-    parts += _options(
-        lda=print_expr(stmt.lda),
-        columns=stmt.columns,
-        ldc=print_expr(stmt.ldc),
-        m=stmt.m,
-        n=stmt.n,
-        k=stmt.k,
-        mr=stmt.mr,
-        nr=stmt.nr,
-        group=stmt.group,
-        clear=print_expr(stmt.clear),
-        isa=_quoted(stmt.isa),
-    )
-    return f"T.micro_gemm({', '.join(parts)})"
+def _value(value: Any, quoted: Callable[[str], str]) -> str:
+    """The value of a field."""
+    if isinstance(value, Node):
+        return print_node(value)
+    if isinstance(value, str):
+        return quoted(value)
+    return value.to_text() if hasattr(value, "to_text") else str(value)
