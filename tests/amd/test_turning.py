@@ -111,7 +111,8 @@ def test_nothing_has_conflicts(dtype: str, depth: int, trans_a: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("edge", "depth", "rows"), [(32, 16, 4), (16, 32, 4), (32, 8, 4), (32, 32, 8), (16, 64, 8), (32, 64, 8)]
+    ("edge", "depth", "rows"),
+    [(32, 16, 4), (16, 32, 4), (32, 8, 4), (32, 32, 8), (16, 64, 8), (32, 64, 8)],
 )
 def test_lanes_name_each_element_of_an_operand_once(edge: int, depth: int, rows: int) -> None:
     operand = mfma_operand(edge, depth)

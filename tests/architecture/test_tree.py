@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDERS = {"tileworkbench", "notebooks", "extensions", "tests", "benchmarks", "docs"}
 LINES = 700  # the aim is 400
-LONG_FUNCTIONS = 18
+LONG_FUNCTIONS = 20
 
 
 def tracked_files() -> list[str]:
