@@ -250,6 +250,18 @@ def test_constants_print_as_short_as_they_can(number, dtype: str, text: str) -> 
             "'open('p')' is not an expression",
         ),
         ('@T.program(stage="tile")\ndef f():\n    T.copy(A, A)', "'A' is not a known buffer"),
+        (
+            '@T.program(stage="tile")\ndef f():\n    T.assume(1 > 0, sure=True)',
+            "'T.assume(1 > 0, sure=True)' is not well-formed IR",
+        ),
+        (
+            '@T.program(stage="tile")\ndef f():\n    T.assume(1 > 0, 2 > 1)',
+            "'T.assume(1 > 0, 2 > 1)' is not a statement",
+        ),
+        (
+            '@T.program(stage="tile")\ndef f():\n    T.reduce(1)',
+            "'T.reduce(1)' is not a statement",
+        ),
     ],
 )
 def test_other_text_is_refused_and_never_run(text: str, message: str) -> None:

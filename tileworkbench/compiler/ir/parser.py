@@ -574,7 +574,7 @@ class _Parser:
             return self.atomic(name, call)
         stem = "" if name in FORMS else name.rpartition("_")[2]
         form = FORMS.get(name.removesuffix(f"_{stem}"))
-        if form is None or bool(form.stem) != bool(stem):
+        if form is None or bool(form.stem) != bool(stem) or len(call.args) > len(form.arguments):
             self.fail(call, "a statement")
         return self.formed(form, stem, call)
 
