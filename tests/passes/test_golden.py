@@ -27,7 +27,8 @@ TARGETS = {
     **{arch: parse_target(f"cuda:{arch}") for arch in ("sm_80", "sm_90", "sm_90a")},
     "gfx942": parse_target("hip:gfx942"),
 }
-NEWEST = {"specialize_warps", "stage_results"}  # passes of sm_90a alone, or from sm_90 on
+# Passes of sm_90a alone, or from sm_90 on.
+NEWEST = {"specialize_warps", "stage_results", "turn_operands"}
 HERE = Path(__file__).parent
 CASES = sorted(path for path in HERE.glob("*/*.tile") if path.parent.name != "kernels")
 

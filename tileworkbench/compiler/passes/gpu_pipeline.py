@@ -26,6 +26,8 @@ def gpu_pipeline(target: Target) -> tuple[Pass, ...]:
         check_accesses,
         # One thread index, which layouts are functions of.
         BindThreads(target),
+        # Before schedules: what turns a tile is a statement of its loop.
+        *_with_turned_operands(target),
         # The schedule is chosen for tile operators, so that each is laid out and lowered once.
         plan_pipelines,
         # Before layouts: loads into registers are laid out like any fragment.
@@ -50,6 +52,17 @@ def gpu_pipeline(target: Target) -> tuple[Pass, ...]:
         simplify_expressions,
         drop_unused_lets,
     )
+
+
+def _with_turned_operands(target: Target) -> tuple[Pass, ...]:
+    """Operands for warpgroups, which read bytes along K only."""
+    from tileworkbench.compiler.lower.threads import wgmma
+
+    if not wgmma.instructions(target):
+        return ()
+    from tileworkbench.compiler.passes.turn_operands import TurnOperands
+
+    return (TurnOperands(target),)
 
 
 def _without_copies(target: Target) -> tuple[Pass, ...]:

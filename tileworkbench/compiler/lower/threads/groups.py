@@ -188,10 +188,11 @@ class Group:
 
     def turns(self, stmt: st.Store | st.Atomic, load: Load) -> bool:
         """Whether elements as short as parts of a register may be stored from several registers
-        apart: where no matrix instruction does that for a warp.
+        apart: where no matrix instruction does that for a warp. None does for bytes.
         """
-        short = load.buffer.dtype.bits in (8, 16) and load.buffer.dtype == stmt.buffer.dtype
-        return short and self.context.target.machine.move(loads=True) is None
+        bits, machine = load.buffer.dtype.bits, self.context.target.machine
+        alone = bits == 8 or (bits == 16 and machine.move(loads=True) is None)
+        return alone and load.buffer.dtype == stmt.buffer.dtype
 
     def register_lanes(
         self, buffer: Buffer, indices: tuple[Expr, ...], may_be_apart: bool = False

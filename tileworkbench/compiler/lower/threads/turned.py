@@ -15,6 +15,7 @@ from tileworkbench.compiler.lower.threads.loaded_layouts import Accesses, layout
 from tileworkbench.compiler.machine.machine import VECTOR_BITS, Machine
 
 _REGISTER_BITS = 32
+_WORD = 4  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,31 @@ def turned_block(shape: tuple[int, int], bits: int, threads: int, most: int) -> 
         return number % threads, slot
 
     return Blocks(rows, columns, Fragment(shape, place))
+
+
+@lru_cache(maxsize=256)
+def turned_bytes(shape: tuple[int, ...], threads: int) -> Fragment | None:
+    """Blocks of a tile of bytes in rows, which threads turn from one tile in shared memory into
+    another: a word of up to 16 rows each. None for a shape that is not shared out so.
+
+    Blocks one below the other are neighbours, in twos: stores of 16 bytes of a column then meet in
+    a bank in twos, as loads of a word of a row do, for layouts of wgmma and rows without a swizzle.
+    """
+    if len(shape) != 2 or any(n & (n - 1) for n in (*shape, threads)):
+        return None
+    share = shape[0] * shape[1] // threads
+    rows = min(16, share // _WORD, shape[0])
+    if rows < _WORD or shape[1] < _WORD:
+        return None
+    near = min(2, shape[0] // rows)
+
+    def place(i: Any, j: Any) -> tuple[Any, Any]:
+        band, across = i // (rows * near), j // _WORD * near + i // rows % near
+        number = band * (shape[1] // _WORD * near) + across
+        slot = number // threads * (rows * _WORD) + i % rows * _WORD + j % _WORD
+        return number % threads, slot
+
+    return Fragment((shape[0], shape[1]), place)
 
 
 def turned_layout(
