@@ -1,5 +1,6 @@
 """Everything that a machine with a CUDA device is asked for, in one result file: what it is,
-whether tests/gpu passes, and the tables of gpu_library.py, gpu_matmul.py and gpu_attention.py.
+whether tests/gpu passes, and the tables of gpu_ceilings.py, gpu_library.py, gpu_matmul.py and
+gpu_attention.py.
 
     make gpu-report            with the Python that it is given: PYTHON=python3
     python benchmarks/gpu_report.py [--rounds N] [--seconds N]
@@ -25,7 +26,7 @@ from common import FOLDER, RESULTS, write_results
 from gpu_common import facts, missing
 
 ROOT = FOLDER.parent
-TABLES = ("gpu_library", "gpu_matmul", "gpu_attention")
+TABLES = ("gpu_ceilings", "gpu_library", "gpu_matmul", "gpu_attention")
 SECONDS = 480.0
 
 

@@ -7,7 +7,7 @@ import importlib
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -16,7 +16,7 @@ import pytest
 from tileworkbench.bench.ceilings import machine_to_json
 from tileworkbench.bench.points import Ceiling, Machine
 
-GPU = ("gpu_common", "gpu_report")
+GPU = ("gpu_ceilings", "gpu_common", "gpu_report")
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
@@ -195,6 +195,33 @@ def test_the_gpu_report_has_every_step(
     assert "## gpu_matmul\n\nabout\n\n| gpu_matmul |" in said
     written = json.loads((scripts / "gpu_report-some-gpu.json").read_text())["results"]
     assert written["gpu_attention"] == [{"shape": 1}] and written["tests"]["status"] == 1
+    assert written["gpu_ceilings"] == [{"shape": 1}]
+
+
+def test_gpu_ceilings_have_what_failed_and_what_is_published(
+    scripts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ceilings = load("gpu_ceilings")
+
+    def times(
+        calls: dict[str, Callable[[], None]], rounds: int, before: object
+    ) -> dict[str, list[float]]:
+        ((name, call),) = calls.items()
+        call()
+        return {name: [1.0, 2.0, 4.0]}
+
+    made = {
+        "DRAM, copy": (lambda: None, 2e9, "GB/s"),
+        "float16 product": (lambda: None, 1e12, "TFLOP/s"),
+        "int8 product": (lambda: 1 // 0, 1e12, "TFLOP/s"),
+    }
+    monkeypatch.setattr(ceilings, "calls", lambda: made)
+    monkeypatch.setattr(ceilings, "compare_times", times)
+    rows = ceilings.measure(3)
+    assert [row.get("rate") for row in rows] == [1000.0, 500.0, None]
+    text = ceilings.table(rows, "sm_90a")
+    assert "| DRAM, copy | 1000 | GB/s |\n| float16 product | 500 | TFLOP/s |" in text
+    assert "int8 product failed: ZeroDivisionError" in text and "Published, H100" in text
 
 
 def test_a_step_of_the_gpu_report_ends_in_time(scripts: Path) -> None:
