@@ -83,6 +83,14 @@ def test_what_may_win_is_measured(clock: list[int], monkeypatch: pytest.MonkeyPa
     assert clock == [1, 2, 32, 4]  # 4 / (1 + 2 * 0.8) is below 4
 
 
+def test_the_margin_is_twice_the_error(clock: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """All are off by 1 / 11: 1.25 ms may be 1.06, less than the best time of 1.1, and 1.35 not."""
+    near = {1: (1.0, 1.1), 2: (1.1, 1.21), 4: (1.2, 1.32), 8: (1.25, 1.4), 32: (1.35, 0.5)}
+    monkeypatch.setitem(globals(), "TIMES", near)
+    assert tuned([1, 2, 4, 8, 32], early_stop=True, store=False)(64).config == {"block": 1}
+    assert clock == [1, 2, 4, 8]
+
+
 def test_without_being_asked_it_measures_all(clock: list[int]) -> None:
     tuned([32, 4, 2, 1], store=False)(64)
     assert clock == [32, 4, 2, 1]
