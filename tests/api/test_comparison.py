@@ -49,7 +49,7 @@ def test_one_kernel_with_itself() -> None:
     found = tw.compare(kernel, kernel)
     assert found.differences == ()
     assert found.source_diff == ""
-    name = "plain[N=64,block=16,twice=False]"
+    name = "plain"
     assert found.names == (f"{name} #1", f"{name} #2")
     assert repr(found) == f"<compare {name} #1 | {name} #2 | 0 facts differ, same source>"
 
@@ -58,12 +58,13 @@ def test_facts_side_by_side() -> None:
     found = tw.compare(tile(64, 16), tile(64, 32))
     assert differing(found, "card")["grid"] == ("4", "2")
     lines = str(found).splitlines()
-    assert lines[0].split() == [
-        "plain[N=64,block=16,twice=False]",
-        "plain[N=64,block=32,twice=False]",
-    ]
+    assert lines[0].split() == ["plain[block=16]", "plain[block=32]"]  # what differs names them
     assert lines[1].split() == ["target", "cpu", "cpu"]
-    assert lines[2].split() == ["grid", "4", "2"]
+    assert found.to_dict()["card"]["constants"] == {
+        "plain[block=16]": "N=64, block=16, twice=False",
+        "plain[block=32]": "N=64, block=32, twice=False",
+    }
+    assert lines[3].split() == ["grid", "4", "2"]
 
 
 def test_source_passes_and_facts_that_only_one_kernel_has() -> None:

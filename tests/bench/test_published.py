@@ -25,9 +25,9 @@ def test_a_product_of_halves_is_held_against_the_tensor_cores() -> None:
     verdict = judge(point, view.machine)
     assert verdict.fraction == pytest.approx(roof_us / point.time_us)
     assert verdict.sentence == (
-        "Predicted, nothing was run: bound by compute. At 256 FLOP/B it is right of the ridge at "
-        "201, and the float16 peak allows 312 TFLOP/s: 23.7 µs for a launch, 29 % of what the "
-        "roofs allow."
+        "Predicted, nothing was run. At 256 FLOP/B it is right of the ridge at 201, in the "
+        "compute-bound region: the float16 peak allows 312 TFLOP/s. The model expects 23.7 µs for "
+        "a launch, 29 % of what the roofs allow."
     )
 
 

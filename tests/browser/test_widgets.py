@@ -84,7 +84,7 @@ def check_card(notebook: NotebookPage) -> None:
     assert card.locator(".tw-fact-value").first.inner_text() == "4x4"
     for masked in ("masked: A, line 7, 1 of 4096 elements", "masked: B, line 9, 4096 of 4096"):
         assert card.get_by_text(masked).is_visible()
-    card.locator(".tw-bound[data-told=true]").get_by_text("Bound by compute").wait_for()
+    card.locator(".tw-bound[data-told=true]").get_by_text("bound by compute. At ").wait_for()
     card.locator("[data-tab=code]").click()
     card.locator(".tw-pane-code .tw-line").first.wait_for()  # fetched from the kernel
     assert "define void @mm" in card.locator(".tw-pane-code").inner_text()
@@ -135,7 +135,7 @@ def check_layout(notebook: NotebookPage) -> None:
 def check_roofline(notebook: NotebookPage) -> None:
     view = notebook.output(ROOFLINE).locator(".tw-roofline")
     view.locator("svg circle[data-point=mm]").wait_for()
-    assert "Bound by compute" in view.locator(".tw-verdict").inner_text()
+    assert "in the compute-bound region" in view.locator(".tw-verdict").inner_text()
 
 
 def check_bench(notebook: NotebookPage) -> None:

@@ -16,7 +16,7 @@ from tests.viz.sample import full_view
 from tests.viz.sanitiser import problems
 from tests.viz.tiled import compiled
 from tileworkbench.compiler.sim.threads.requests import Phase
-from tileworkbench.kernels import flash_attention_backward
+from tileworkbench.kernels import flash_attention_backward, matmul
 from tileworkbench.viz.model import banks, cache_lines, sectors
 from tileworkbench.viz.model.card import HTML_LIMIT, card_html, card_model
 from tileworkbench.viz.model.views import view_html, view_model
@@ -169,6 +169,21 @@ def test_cache_lines_of_a_cpu() -> None:
     page = view_html(view, "banks")
     assert problems(page) == [] and "load, scattered" in page
     assert banks.section(view) == sectors.section(view) == ""  # vectors are the host's
+
+
+def test_a_tile_that_a_pass_made_larger_is_drawn_as_it_is() -> None:
+    view = tw.compile(matmul(256, 256, 256), target="cpu").view()
+    drawn = {tile["name"]: tuple(tile["shape"]) for tile in view_model(view, "banks")["tiles"]}
+    layouts = {each.name: each.layout.shape for each in view.layouts}
+    assert drawn["A_shared"] == layouts["A_shared"] == (128, 256)  # 128 x 32 as written
+
+
+def test_amds_words() -> None:
+    view = tw.compile(matmul(128, 128, 64, "float16"), target="sim:gfx942").view()
+    made = view_model(view, "banks")
+    assert (made["memory"]["called"], made["memory"]["warp"]) == ("wave", 64)
+    assert "A wavefront is one pass over the banks here, not a wave of 64 lanes." in made["about"]
+    assert view_model(view, "global")["memory"]["warp"] == 64
 
 
 def test_routines_of_products_on_a_cpu() -> None:

@@ -42,7 +42,7 @@ def test_the_largest_cause_and_the_line_to_look_at() -> None:
         f"wavefronts (measured 8 µs; 90 % of the predicted time). {SENTENCE}"
     )
     alone = replace(POINT, causes=None)
-    assert bound_model(alone, MACHINE)["text"] == judge(alone, MACHINE).sentence
+    assert bound_model(alone, MACHINE)["text"] == f"compute. {judge(alone, MACHINE).sentence}"
 
 
 def test_a_busy_machine_is_blamed_for_ceilings_that_are_too_low() -> None:
@@ -70,13 +70,29 @@ def test_a_gpu_kernel_has_it_on_the_card_at_once() -> None:
     assert bound["text"].split(" Look")[0] in card_html(kernel.view())
 
 
+def test_where_the_launch_itself_takes_most_the_next_cause_is_named() -> None:
+    kernel = tw.compile(kernels.matmul(256, 256, 256, dtype="float16"), target="sim:sm_90a")
+    text = card_model(kernel.view())["bound"]["text"]
+    causes = list(kernel.causes.by_cause())
+    assert causes[:2] == ["launch", "idle multiprocessors"]
+    assert text.startswith("launch (predicted; ")
+    assert " then idle multiprocessors (" in text.split(" Look at line ")[0]
+
+
+def test_amds_gpus_have_compute_units() -> None:
+    kernel = tw.compile(kernels.matmul(256, 256, 256, dtype="float16"), target="sim:gfx942")
+    assert next(iter(kernel.causes.by_cause())) == "idle compute units"
+    assert "blocks for 304 compute units, of which" in kernel.causes.diagnose().sentence
+
+
 def test_a_cpu_kernel_has_it_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = tw.compile(kernels.matmul(64, 64, 64), target="cpu")
     assert card_model(kernel.view())["bound"] == {}
     assert "bound by" not in card_html(kernel.view())
     monkeypatch.setattr(ceilings, "known_machine", lambda: None)
     assert bound_answer(kernel.view(), {}) == {
-        "text": "known once the ceilings of this machine were measured, which takes some seconds",
+        "text": "not known yet: the ceilings of this machine must be measured, which takes some "
+        "seconds",
         "line": 0,
         "measure": True,
     }

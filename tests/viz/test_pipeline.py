@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
@@ -12,6 +13,7 @@ from tests.viz.sanitiser import problems
 from tileworkbench.compiler.sim.pipeline.trace import Trace
 from tileworkbench.viz.model import pipeline
 from tileworkbench.viz.model.pipeline_rows import (
+    PRODUCTS,
     agreement,
     bars_of,
     paired,
@@ -69,6 +71,21 @@ def test_the_chart_has_a_row_per_stage_and_a_bar_per_event(view: KernelView) -> 
     rects = [g.find(f"{SVG}rect") for g in products]
     places = [float(rect.get("x", 0)) for rect in rects if rect is not None]
     assert places == sorted(places)
+
+
+def test_products_that_threads_do_not_wait_for_have_a_row() -> None:
+    """Where wgmma multiplies, the threads' own row has the start of a product and the wait."""
+    made = product(2, "sim:sm_90a").view()
+    assert made.pipelining is not None
+    pipe = made.pipelining.pipelines[0]
+    bars = [bar for bar in bars_of(pipe, window_of(pipe, 0, 8)) if bar.style == "product"]
+    flying = [bar for bar in bars if bar.row == PRODUCTS]
+    assert len(flying) == len(bars) - len(flying) == 8
+    assert all(bar.end - bar.start > 100 for bar in flying)  # cycles
+    assert all(one.end <= other.start for one, other in pairwise(flying))
+    assert f">{PRODUCTS}<" in view_model(made, "pipeline")["svg"]
+    pipe = product().pipeline
+    assert PRODUCTS not in {bar.row for bar in bars_of(pipe, window_of(pipe, 0, 8))}  # mma.sync
 
 
 def test_an_event_is_told_of_in_words(view: KernelView) -> None:

@@ -48,8 +48,8 @@ def test_left_of_the_ridge_memory_bounds() -> None:
     verdict = judge(point(2.0, 15.0), SIMPLE)
     assert (verdict.bound, verdict.attainable, verdict.fraction) == ("memory", 20.0, 0.75)
     assert verdict.sentence == (
-        "Bound by memory: at 2 FLOP/B it is left of the ridge at 10, and reaches 75 % of the "
-        "20 GFLOP/s that the DRAM bandwidth allows."
+        "At 2 FLOP/B it is left of the ridge at 10, in the memory-bound region, and reaches 75 % "
+        "of the 20 GFLOP/s that the DRAM bandwidth allows."
     )
     assert (verdict.next_step, verdict.line) == ("", 0)  # nothing is known of the kernel
 
@@ -58,8 +58,8 @@ def test_right_of_the_ridge_compute_bounds() -> None:
     verdict = judge(point(50.0, 90.0), SIMPLE)
     assert (verdict.bound, verdict.attainable) == ("compute", 100.0)
     assert verdict.sentence == (
-        "Bound by compute: at 50 FLOP/B it is right of the ridge at 10, and reaches 90 % of the "
-        "100 GFLOP/s that the float32 peak allows."
+        "At 50 FLOP/B it is right of the ridge at 10, in the compute-bound region, and reaches "
+        "90 % of the 100 GFLOP/s that the float32 peak allows."
     )
 
 
@@ -79,8 +79,7 @@ def test_a_kernel_without_arithmetic_is_held_against_bandwidth() -> None:
     verdict = judge(Point("copy", 0.0, 9e3, 1.0, "float32", "DRAM"), SIMPLE)
     assert (verdict.bound, verdict.unit, verdict.fraction) == ("memory", "GB/s", 0.9)
     assert verdict.sentence == (
-        "Bound by memory: it does no floating-point work, and reaches 90 % of the 10 GB/s of DRAM "
-        "bandwidth."
+        "It does no floating-point work, and reaches 90 % of the 10 GB/s of DRAM bandwidth."
     )
     assert "<circle" not in roofline_svg([Point("c", 0.0, 9e3, 1.0, "float32", "DRAM")], SIMPLE)
 

@@ -38,7 +38,8 @@ def test_on_a_cpu_the_tiles_are_memory_of_a_worker() -> None:
     view = tw.compile(matmul(256, 256, 256), target="cpu").view()
     assert smem.sentences(view, view.shared[0]) == [
         "On this target the tiles of a block are ordinary memory of a worker (32.0 KiB as "
-        "written): they are fast while they fit its L1 and L2 caches."
+        "written; with what the compiler adds, see 'scratch' on the card). They are fast while "
+        "they fit its L1 and L2 caches."
     ]
 
 

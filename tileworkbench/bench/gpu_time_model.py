@@ -270,7 +270,8 @@ class _Model:
         count = self.product.multiprocessors
         blocks = "1 block" if self.block.blocks == 1 else f"{self.block.blocks} blocks"
         lost = f"{(1 - self.busy) * 100:.0f} %"
-        finding = f"launches {blocks} for {count} multiprocessors, " + (
+        units = self.product.rates.units
+        finding = f"launches {blocks} for {count} {units}, " + (
             f"of which {lost} have nothing to do"
             if self.rounds == 1
             else f"so that {lost} of their time is lost in the last of {self.rounds} rounds"
@@ -286,7 +287,7 @@ class _Model:
                 idle[part.uses] = idle.get(part.uses, 0.0) + part.time_us * (1 - share)
         line = self.line(self.block.site)
         return scaled_parts + [
-            Part("idle multiprocessors", time_us, uses, line, finding, time_us, remedy)
+            Part(f"idle {units}", time_us, uses, line, finding, time_us, remedy)
             for uses, time_us in idle.items()
         ]
 

@@ -253,17 +253,19 @@ def judge(point: Point, machine: Machine) -> Verdict:
     side = "left" if memory else "right"
     roof = f"{point.level} bandwidth" if memory else f"{point.dtype} peak"
     bound: Literal["memory", "compute"] = "memory" if memory else "compute"
+    place = (
+        f"At {_short(point.intensity)} FLOP/B it is {side} of the ridge at {_short(ridge)}, in the "
+        f"{bound}-bound region"
+    )
     if point.predicted:
         sentence = (
-            f"Predicted, nothing was run: bound by {bound}. At "
-            f"{_short(point.intensity)} FLOP/B it is {side} of the ridge at {_short(ridge)}, and "
-            f"the {roof} allows {format_rate(attainable, PEAK)}: "
+            f"Predicted, nothing was run. {place}: the {roof} allows "
+            f"{format_rate(attainable, PEAK)}. The model expects "
             f"{format_time(point.time_us)} for a launch{_share(fraction)}."
         )
     else:
         sentence = (
-            f"Bound by {bound}: at {_short(point.intensity)} FLOP/B it is {side} of the ridge at "
-            f"{_short(ridge)}, and reaches {format_percent(fraction)} of the "
+            f"{place}, and reaches {format_percent(fraction)} of the "
             f"{format_rate(attainable, PEAK)} that the {roof} allows."
         )
     return _finish(bound, attainable, fraction, PEAK, sentence, point, machine.busy)
@@ -282,13 +284,13 @@ def _judge_traffic(point: Point, bandwidth: Ceiling, busy: bool) -> Verdict:
     fraction = point.gbytes / bandwidth.value
     if point.predicted:
         sentence = (
-            f"Predicted, nothing was run: bound by memory. It does no floating-point work, and "
-            f"{point.level} allows {format_rate(bandwidth.value, BANDWIDTH)}: "
-            f"{format_time(point.time_us)} for a launch{_share(fraction)}."
+            "Predicted, nothing was run. It does no floating-point work: its roof is the "
+            f"{point.level} bandwidth of {format_rate(bandwidth.value, BANDWIDTH)}. The model "
+            f"expects {format_time(point.time_us)} for a launch{_share(fraction)}."
         )
         return _finish("memory", bandwidth.value, fraction, BANDWIDTH, sentence, point, busy)
     sentence = (
-        f"Bound by memory: it does no floating-point work, and reaches {format_percent(fraction)} "
+        f"It does no floating-point work, and reaches {format_percent(fraction)} "
         f"of the {format_rate(bandwidth.value, BANDWIDTH)} of {point.level} bandwidth."
     )
     return _finish("memory", bandwidth.value, fraction, BANDWIDTH, sentence, point, busy)

@@ -115,6 +115,7 @@ interface Window {
 interface Memory {
   banks: number;
   warp: number;
+  called?: string; // the vendor's word for a warp
   orders: Record<string, number[]>;
 }
 

@@ -40,11 +40,11 @@ def make_view(kernel: Kernel, roofline: bool) -> KernelView:
         layouts=kernel._buffer_layouts,
         portable_layouts=kernel.target != "cpu",  # where the host chooses the vectors' width
         portable_code=_portable_code(kernel),
-        accesses=(*_copy_lines(kernel), *_access_lines(kernel)),
+        accesses=_access_lines(kernel),
         requests=lambda: kernel.requests,
         unlisted=lambda: tuple((each.scope, each.text) for each in kernel.unlisted),
         resources=tuple(_resource_line(entry) for entry in stats.resources),
-        variants=_variant_lines(kernel),
+        variants=(*_variant_lines(kernel), *_copy_lines(kernel)),
         shared=_shared_memories(kernel),
         pipelining=kernel,
         debugging=kernel,

@@ -83,7 +83,8 @@ def test_who_dictates_what_is_dictated_already_agrees() -> None:
 def test_a_wish_yields_to_what_the_user_says() -> None:
     found = steps(conflicting.compile(), Verdict.SET, Verdict.YIELDED)
     line = "T.gemm(A_shared, B_shared, C_local)"
-    assert found[0] == ("set", "", "A_shared: is annotated by the user")
+    given = "A_shared: has a given layout (T.annotate_layout, or an earlier pass)"
+    assert found[0] == ("set", "", given)
     assert [step for step in found if step[0] == "yielded"] == [
         ("yielded", line, "T.gemm · A_shared: is operand A of a matrix product"),
     ]

@@ -26,7 +26,8 @@ class Rates:
     memory's bandwidth, `cache_bytes` what comes from the L2 cache at most, `shared_bytes` what
     shared memory serves, `warps` how many warps issue an instruction, `lanes` how many of their
     threads are computed. `latency` are the cycles until a copy from global memory lands.
-    `matrix_units` is the vendor's word for what executes matrix instructions.
+    `matrix_units`, `units` and `warp` are the vendor's words for what executes matrix instructions,
+    for multiprocessors, and for the threads that execute one instruction together.
     """
 
     product: str
@@ -40,6 +41,13 @@ class Rates:
     latency: int = 500
     lanes: int = 128
     matrix_units: str = "tensor cores"
+    units: str = "multiprocessors"
+    warp: str = "warp"
+
+    @property
+    def unit(self) -> str:
+        """The vendor's word for one multiprocessor."""
+        return self.units.removesuffix("s")
 
     def copy_cycles(self, bytes_: float, fresh: float) -> float:
         """How long `bytes_` of global memory take, of which the part `fresh` is in no cache."""
@@ -66,6 +74,8 @@ def _compute_units(
         warps=1,
         lanes=64,
         matrix_units="matrix cores",
+        units="compute units",
+        warp="wave",
     )
 
 

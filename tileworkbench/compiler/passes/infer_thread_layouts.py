@@ -191,7 +191,8 @@ def _given(
     for buffer in tiles:
         if buffer.layout is not None:
             _check_threads(buffer, context)
-            yield Proposal(buffer, buffer.layout, "is annotated by the user"), True
+            reason = "has a given layout (T.annotate_layout, or an earlier pass)"
+            yield Proposal(buffer, buffer.layout, reason), True
     for buffer in dict.fromkeys(_read_outside(body)):
         shape = const_shape(buffer)
         if shape is not None and buffer.layout is None:

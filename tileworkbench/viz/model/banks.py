@@ -16,6 +16,7 @@ from tileworkbench.compiler.ir.program import Stage
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.stmt import Alloc
 from tileworkbench.compiler.layout import Layout
+from tileworkbench.compiler.machine.rates import rates_of
 from tileworkbench.compiler.sim.threads.counters import MEMORY
 from tileworkbench.compiler.sim.threads.pieces import ENGINES
 from tileworkbench.compiler.sim.threads.requests import Phase, Request, WarpAccess
@@ -83,7 +84,7 @@ def model(view: KernelView) -> dict[str, Any]:
         "accesses": accesses,
         "unlisted": unlisted(view, "shared"),
         "patterns": patterns.table(),
-        "memory": memory_of(accesses_of(tiles)),
+        "memory": memory_of(view, accesses_of(tiles)),
         "palette": PALETTE,
     }
 
@@ -93,13 +94,19 @@ def accesses_of(tiles: Sequence[SharedTile]) -> list[WarpAccess]:
     return [access for tile in tiles for access in tile.accesses]
 
 
-def memory_of(accesses: Sequence[WarpAccess]) -> dict[str, Any]:
-    """How the machine serves warps: banks, threads of a warp, and the order of lanes in loads of so
-    many bytes where it is not their own.
+def memory_of(view: KernelView, accesses: Sequence[WarpAccess]) -> dict[str, Any]:
+    """How the machine serves warps: banks, threads of a warp and the vendor's word for it, and the
+    order of lanes in loads of so many bytes where it is not their own.
     """
     warp, memory = (accesses[0].warp, accesses[0].memory) if accesses else (32, MEMORY)
     orders = {str(width): list(order) for width, order in memory.read_order.items()}
-    return {"banks": memory.banks, "warp": warp, "orders": orders}
+    return {"banks": memory.banks, "warp": warp, "called": warp_word(view), "orders": orders}
+
+
+def warp_word(view: KernelView) -> str:
+    """What the vendor calls a warp."""
+    rates = rates_of(view.record.target.partition(":")[2])
+    return rates.warp if rates is not None else "warp"
 
 
 class Patterns:
@@ -219,6 +226,8 @@ def about(view: KernelView) -> str:
         f"block of this kernel takes {used} wavefronts where its bytes need {ideal}"
     )
     counted = "Counted for one iteration of each loop."
+    if (word := warp_word(view)) != "warp":
+        counted += f" A wavefront is one pass over the banks here, not a {word} of {warp} lanes."
     if any(each.kind in ENGINES for each in shared):
         counted += f" {ENGINES_ABOUT}"
     if worst is None:

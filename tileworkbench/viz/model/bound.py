@@ -10,7 +10,7 @@ from tileworkbench.bench.units import format_time
 from tileworkbench.viz.model.roofline_view import unplaced
 from tileworkbench.viz.model.view import KernelView
 
-_MEASURE = "known once the ceilings of this machine were measured, which takes some seconds"
+_MEASURE = "not known yet: the ceilings of this machine must be measured, which takes some seconds"
 
 
 def bound_model(point: Point, machine: Machine) -> dict[str, Any]:
@@ -19,7 +19,8 @@ def bound_model(point: Point, machine: Machine) -> dict[str, Any]:
     """
     verdict = judge(point, machine)
     if point.causes is None or verdict.wrong or not point.causes.total_us > 0:
-        return {"text": verdict.sentence, "line": verdict.line}
+        known = "not known" if verdict.wrong or verdict.bound == "unknown" else verdict.bound
+        return {"text": f"{known}. {verdict.sentence}", "line": verdict.line}
     cause, time_us = next(iter(point.causes.by_cause().items()))
     share = f"{time_us / point.causes.total_us * 100:.0f} % of the predicted time"
     if point.predicted:
@@ -27,7 +28,11 @@ def bound_model(point: Point, machine: Machine) -> dict[str, Any]:
     else:
         measured_us, how = point.time_us, f"measured {format_time(point.time_us)}"
     diagnosis = point.causes.diagnose(measured_us, verdict.fraction * point.time_us)
-    return {"text": f"{cause} ({how}; {share}). {diagnosis.sentence}", "line": diagnosis.line}
+    text = f"{cause} ({how}; {share})"
+    if diagnosis.cause not in ("", cause) and diagnosis.saved_us:  # what can be mended comes next
+        told = point.causes.by_cause().get(diagnosis.cause, 0.0) / point.causes.total_us
+        text += f", then {diagnosis.cause} ({told * 100:.0f} %)"
+    return {"text": f"{text}. {diagnosis.sentence}", "line": diagnosis.line}
 
 
 def bound_of(view: KernelView) -> dict[str, Any]:

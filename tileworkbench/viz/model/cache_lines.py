@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -97,7 +98,9 @@ def _buffer(view: KernelView, name: str, accesses: list[VectorAccess]) -> dict[s
     access = next(each for each in accesses if each.buffer == name)
     shape = _declared(view).get(name, ())
     layout = {each.name: each.layout for each in view.layouts}.get(name)
-    if not isinstance(layout, Layout) or layout.shape != shape:
+    # A pass may have made the tile larger; a layout of another memory is not drawn.
+    room = (access.places, prod(shape))
+    if not isinstance(layout, Layout) or int(layout.table().max()) + 1 not in room:
         layout = Layout.row_major(shape) if access.scope != "global" and shape else None
     if access.scope != "global" and layout is None and access.places:
         layout = Layout.row_major((access.places,))

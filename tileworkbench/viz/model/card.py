@@ -17,6 +17,7 @@ from tileworkbench.viz.model.text import check_text, clip, passes_changed, plain
 from tileworkbench.viz.model.view import KernelView
 from tileworkbench.viz.model.views import VIEWS, available, explanation
 
+ACCESSES = "memory accesses: wavefronts or sectors over the fewest possible; 1.00x wastes none"
 HTML_LIMIT = 60_000  # bytes of the static card
 
 
@@ -52,6 +53,8 @@ def rows(view: KernelView, live: bool) -> dict[str, str]:
     it.
     """
     labelled = {"target": view.record.target}
+    if view.record.constants:
+        labelled["constants"] = ", ".join(f"{key}={value}" for key, value in view.record.constants)
     labelled |= {label: value for label, value, _ in facts(view, live)}
     if view.occupancy is not None:
         held = view.occupancy
@@ -110,9 +113,10 @@ def card_model(view: KernelView) -> dict[str, Any]:
         "notes": [
             *(f"masked: {text}" for text, loud in view.masked if not loud),
             *view.variants,
-            *view.accesses,
             *view.resources,
         ],
+        "accesses": list(view.accesses),
+        "accesses_title": ACCESSES,
         "tabs": tabs(view),
         "changed": passes_changed(record)[0],
         "alarms": alarms(view),
@@ -196,6 +200,9 @@ def _static_head(view: KernelView) -> str:
         style = html.tone(html.WARN) if loud else f"{html.MONO};font-size:12px"
         text = html.text(clip(entry, 200))
         parts.append(html.tag("div", style, "⚠ masked: " if loud else "masked: ", text))
-    for entry in (*view.variants, *view.accesses):
-        parts.append(html.tag("div", f"{html.MONO};font-size:12px", html.text(clip(entry, 200))))
+    lines = [html.text(clip(entry, 200)) for entry in (*view.variants, *view.accesses)]
+    parts += [html.tag("div", f"{html.MONO};font-size:12px", line) for line in lines]
+    if view.accesses:
+        title = html.tag("div", f"{html.FAINT};font-size:11px;margin-top:6px", html.text(ACCESSES))
+        parts.insert(len(parts) - len(view.accesses), title)
     return "".join(parts)

@@ -63,12 +63,15 @@ class Compared:
 
 
 def names_of(views: Sequence[KernelView], versions: Sequence[int]) -> tuple[str, ...]:
-    """A name for each kernel that no other has: constants, then target, version or number.
+    """A name for each kernel that no other has: the constants that differ, then target, version or
+    number.
 
     `versions` are those of the cell that made each, 0 where nobody counts them.
     """
     records = [view.record for view in views]
-    names = [title(record) for record in records]
+    first, *others = records
+    same = [each for each in first.constants if all(each in r.constants for r in others)]
+    names = [title(record, same) for record in records]
     if len({record.target for record in records}) > 1:
         names = [f"{name} {record.target}" for name, record in zip(names, records, strict=True)]
     for suffixes in (versions, range(1, len(names) + 1)):

@@ -9,6 +9,8 @@ from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.sim.pipeline.model import Event, Pipeline
 from tileworkbench.compiler.sim.pipeline.trace import Trace
 
+PRODUCTS = "products under way"
+"""The row of products that threads start and do not wait for at once."""
 MOST_STAGES = 16  # rows; beyond that the tiles' stages share a row
 
 
@@ -71,7 +73,7 @@ def window_of(pipeline: Pipeline, first: int, count: int) -> Window:
 def bars_of(pipeline: Pipeline, window: Window) -> list[Bar]:
     """The predicted bars of the window."""
     stages = stage_rows(pipeline)
-    bars = []
+    bars, busy = [], 0.0
     for number, event in enumerate(pipeline.events):
         if max(event.end, event.landed, event.released) < window.start or event.start > window.end:
             continue
@@ -85,10 +87,12 @@ def bars_of(pipeline: Pipeline, window: Window) -> list[Bar]:
                 if event.released > event.landed:
                     use = (event.landed, event.released, "use", text, operation.line, number)
                     bars.append(Bar(row, *use))
-        # A product that was started is under way until its sums are there.
-        end = max(event.end, event.landed) if operation.kind == "product" else event.end
         row, kind, line = operation.role, operation.kind, operation.line
-        bars.append(Bar(row, event.start, end, kind, text, line, number))
+        bars.append(Bar(row, event.start, event.end, kind, text, line, number))
+        if kind == "product" and event.landed > event.end:  # the threads went on
+            start = max(event.start, busy)  # products of all roles follow each other
+            busy = event.landed
+            bars.append(Bar(PRODUCTS, start, busy, kind, text, line, number))
     return bars
 
 
@@ -170,7 +174,7 @@ def rows_of(bars: Sequence[Bar], pipeline: Pipeline) -> list[str]:
     used = {bar.row for bar in bars}
     stages = dict.fromkeys(stage_rows(pipeline).values())
     roles = [*pipeline.roles, *(f"simulated: {role}" for role in pipeline.roles)]
-    return [row for row in (*stages, *roles) if row in used]
+    return [row for row in (*stages, PRODUCTS, *roles) if row in used]
 
 
 def stage_rows(pipeline: Pipeline) -> dict[tuple[str, int], str]:

@@ -58,7 +58,7 @@ def model(view: KernelView) -> dict[str, Any]:
         "accesses": [_access(widths, access, patterns) for access in accesses],
         "unlisted": unlisted(view, "global"),
         "patterns": patterns.table(),
-        "memory": memory_of(accesses),
+        "memory": memory_of(view, accesses),
         "palette": PALETTE,
     }
 

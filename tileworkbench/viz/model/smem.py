@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tileworkbench.bench.units import format_bytes
 from tileworkbench.compiler.analysis.occupancy import Occupancy, occupancy
+from tileworkbench.compiler.machine.rates import rates_of
 from tileworkbench.compiler.machine.tables import ARCHITECTURES, machine_of
 from tileworkbench.compiler.schedule.shared_memory import SharedMemory
 from tileworkbench.viz.model import html
@@ -102,14 +103,17 @@ def sentences(view: KernelView, shared: SharedMemory) -> list[str]:
         size = format_bytes(view.shared_bytes)
         texts.append(
             f"On this target the tiles of a block are ordinary memory of a worker ({size} as "
-            "written): they are fast while they fit its L1 and L2 caches."
+            "written; with what the compiler adds, see 'scratch' on the card). They are fast while "
+            "they fit its L1 and L2 caches."
         )
     blocks = held(view, shared)
     if blocks is not None:
+        rates = rates_of(blocks.arch)
+        unit, warp = (rates.unit, rates.warp) if rates is not None else ("multiprocessor", "warp")
         texts.append(
-            f"On {blocks.arch} a multiprocessor holds {blocks.blocks} "
+            f"On {blocks.arch} a {unit} holds {blocks.blocks} "
             f"block{'s' if blocks.blocks != 1 else ''} at once, {blocks.warps} of "
-            f"{blocks.warps_most} warps ({blocks.fraction * 100:.0f} %); the limit is "
+            f"{blocks.warps_most} {warp}s ({blocks.fraction * 100:.0f} %); the limit is "
             f"{blocks.limited_by}."
         )
         if blocks.advice:

@@ -94,7 +94,8 @@ class KernelView:
         unlisted: scope and a line for each access whose address is not known beforehand.
         resources: one line per function that NVRTC compiled; they depend on its version, so only
             live views show them.
-        variants: one line per code of a kernel that has several, saying for which arguments.
+        variants: one line per code of a kernel that has several, saying for which arguments, and
+            per copy that a copy engine does, or why not.
         masked: what was accessed outside tensors in the last simulated run, by line, each with
             whether it is worth a look.
         portable_masked: whether that run was not cut short by its time.

@@ -135,12 +135,24 @@ export function render({ model, el, data }) {
     shown.phases = shown.moved.requests.flatMap((/** @type {AccessRequest} */ request, /** @type {number} */ number) =>
       phases(request.addresses, shown.moved).map((phase) => ({ ...phase, request, number,
         ...phaseCost(phase, shown.moved) })));
+    numberRequests();
     slider.limit(shown.phases.length);
     const { wavefronts, ideal } = sharedCost(shown.moved);
     heading.textContent = `${shown.access.tile}: ${shown.access.kind}` +
       `${shown.access.line ? `, line ${shown.access.line}` : ""} – ${wavefronts} wavefronts, ` +
       `${ideal} needed`;
     move(first ? worstPhase() : Math.min(shown.at, shown.phases.length - 1));
+  }
+
+  /** A request is an instruction of one warp: those of the table without their repetitions. */
+  function numberRequests() {
+    const numbers = new Map();
+    for (const phase of shown.phases) {
+      const key = `${phase.number},${phase.warp}`;
+      numbers.set(key, numbers.get(key) ?? numbers.size);
+      phase.place = numbers.get(key);
+    }
+    shown.count = numbers.size;
   }
 
   function worstPhase() {
@@ -158,10 +170,11 @@ export function render({ model, el, data }) {
   function draw() {
     const phase = shown.phases[shown.at];
     if (!phase || !root.clientWidth) return;
-    const count = shown.moved.requests.length;
+    const { times } = phase.request;
     place.textContent = `phase ${shown.at + 1} of ${shown.phases.length}` +
-      (count > 1 ? ` · request ${phase.number + 1} of ${count}` : "") +
-      ` · warp ${phase.warp} · lanes ${phase.lanes[0]}–${phase.lanes.at(-1)}`;
+      (times > 1 ? `, done ${times} times` : "") +
+      (shown.count > 1 ? ` · request ${phase.place + 1} of ${shown.count}` : "") +
+      ` · ${data.memory.called} ${phase.warp} · lanes ${phase.lanes[0]}–${phase.lanes.at(-1)}`;
     degree.className = `tw-degree tw-chip ${phase.degree > phase.ideal ? "tw-bad" : "tw-good"}`;
     degree.textContent = phase.degree > phase.ideal
       ? `degree ${phase.degree}: ${phase.degree} wavefronts, ${phase.ideal} needed`
@@ -277,7 +290,7 @@ export function render({ model, el, data }) {
     const range = (values) => values.length > 1 ? `${values[0]}–${values.at(-1)}` : `${values[0]}`;
     const same = sharers(phase, focus);
     list.fill(info, 
-      tw.div("tw-panel-title", `lane ${focus} of warp ${phase.warp}`,
+      tw.div("tw-panel-title", `lane ${focus} of ${data.memory.called} ${phase.warp}`,
         focus === shown.pinned ? tw.link("unpin", () => { shown.pinned = null; draw(); }) : null),
       list.row("element", list.elementName(own.name, own.shape, element,
         Math.max((width * 8) / own.bits, 1))),
@@ -308,7 +321,7 @@ export function render({ model, el, data }) {
     if (!name) return register;
     const size = (to - from) / parts;
     const first = Number(from) + phase.number * size;
-    return `${name}[${first}:${first + size}] of the warp`;
+    return `${name}[${first}:${first + size}] of the ${data.memory.called}`;
   }
 
   function select() {

@@ -37,7 +37,7 @@ export function render({ model, el }) {
       tw.span("tw-title", card.name),
       ...card.constants.map((/** @type {[string, any]} */ [key, value]) => tw.chip(`${key}=${value}`)),
       tw.chip(card.target, "tw-accent"),
-      level ? tw.chip(level, "", "instruction set") : null,
+      level && !card.target.includes(level) ? tw.chip(level, "", "instruction set") : null,
       check ? tw.chip(check.text, check.ok ? "tw-good" : "tw-bad", check.detail) : null,
       tw.space(),
       tw.el("span", { class: "tw-status", title: steps || null }, card.status),
@@ -77,6 +77,8 @@ export function render({ model, el }) {
       pane.append(tw.div("tw-message tw-warning", where, tw.span("", text)));
     }
     for (const line of card.notes) pane.append(tw.div("tw-fact-line", line));
+    if (card.accesses.length) pane.append(tw.div("tw-fact-label tw-accesses", card.accesses_title));
+    for (const line of card.accesses) pane.append(tw.div("tw-fact-line", line));
   }
 
   /** What bounds the kernel: known with the card, or asked for once it is looked at. */

@@ -101,9 +101,9 @@ export class CellGrid {
     this.left = 8 + 6.2 * longest;
     this.top = 18;
     this.foot = foot ? 18 : 0;
-    const width = Math.max((this.room - this.left - 4) / columns, 1);
+    const width = Math.max((this.room - this.left - 4) / columns, 0.25); // whole rows, however long
     this.width = Math.min(most[0], width >= 4 ? Math.floor(width) : width);
-    this.height = Math.min(most[1], Math.max(Math.floor(448 / rows), 4));
+    this.height = Math.min(most[1], rows > 112 ? Math.max(448 / rows, 1) : Math.floor(448 / rows));
     this.outer = [
       Math.ceil(this.left + columns * this.width + 2),
       Math.ceil(this.top + rows * this.height + this.foot + 2),

@@ -1,4 +1,4 @@
-// Accesses of global memory: the sectors that the 32 lanes of a request touch.
+// Accesses of global memory: the sectors that the lanes of a request touch.
 import * as tw from "./common.js";
 import * as list from "./accesses.js";
 import { decode } from "./banks.js";
@@ -97,9 +97,9 @@ export function render({ model, el, data }) {
     const warp = shown.warps[shown.at];
     if (!warp || !root.clientWidth) return;
     slider.set(shown.at);
-    const count = shown.access.requests.length;
-    place.textContent = `request ${shown.at + 1} of ${shown.warps.length} · warp ${warp.warp}` +
-      (count > 1 ? ` · step ${warp.number + 1} of ${count}` : "");
+    const { times } = warp.request;
+    place.textContent = `request ${shown.at + 1} of ${shown.warps.length}` +
+      (times > 1 ? `, done ${times} times` : "") + ` · ${data.memory.called} ${warp.warp}`;
     const bad = warp.sectors.length > warp.ideal;
     degree.className = `tw-degree tw-chip ${bad ? "tw-bad" : "tw-good"}`;
     degree.textContent = `${warp.sectors.length} sectors, ${warp.ideal} needed`;
@@ -163,16 +163,16 @@ export function render({ model, el, data }) {
     };
   }
 
-  /** The 32 lanes with their addresses. */
+  /** The lanes of a warp with their addresses. */
   function lanesPicture(/** @type {WarpRequest} */ warp) {
-    const columns = 8;
+    const [columns, lanes] = [8, data.memory.warp];
     return {
-      title: "The 32 lanes and the bytes that they begin at",
-      note: "Lanes of one colour touch the same sector first. Counted from the tensor's beginning, " +
-        "in block (0, 0, 0).",
+      title: `The ${lanes} lanes and the first byte of each`,
+      note: "Lanes of one colour begin in the same sector. Bytes are counted from the tensor's " +
+        "beginning, in block (0, 0, 0).",
       most: [76, 18],
       letters: 7,
-      rows: 32 / columns,
+      rows: lanes / columns,
       columns,
       rowName: (/** @type {number} */ row) => `lanes ${row * columns}–${row * columns + columns - 1}`,
       columnName: (/** @type {number} */ column) => `+${column}`,
@@ -188,7 +188,7 @@ export function render({ model, el, data }) {
         return { fill: category(data.palette, warp.sectors.indexOf(sector)),
           text: String(warp.addresses[i]), mark: lane === shown.lane ? "pin" : undefined };
       },
-      label: `the bytes that the lanes of warp ${warp.warp} begin at`,
+      label: `the first byte of each lane of ${data.memory.called} ${warp.warp}`,
     };
   }
 
@@ -209,7 +209,7 @@ export function render({ model, el, data }) {
     const tensor = tensors.get(access.buffer);
     const known = tensor?.dense && tensor.shape.every((/** @type {number} */ extent) => extent !== null);
     const element = tensor ? Math.floor((address * 8) / tensor.bits) : null;
-    list.fill(info, tw.div("tw-panel-title", `lane ${lane} of warp ${warp.warp}`),
+    list.fill(info, tw.div("tw-panel-title", `lane ${lane} of ${data.memory.called} ${warp.warp}`),
       known ? list.row("element", list.elementName(tensor.name, tensor.shape, /** @type {number} */ (element),
         Math.max((access.width * 8) / tensor.bits, 1))) : null,
       list.row("bytes", `${address}–${address + access.width - 1}`),

@@ -152,8 +152,8 @@ export function render({ model, el }) {
     const statements = words.map((word) => `${rewrites[word]} ${word}`).join(" · ");
     const { nodes_before: before, nodes_after: after } = rewrites;
     return [
-      tw.el("span", { class: "tw-plus", title: "lines" }, `+${added}`),
-      tw.el("span", { class: "tw-minus", title: "lines" }, `−${removed}`),
+      tw.el("span", { class: "tw-line-counts", title: "lines" },
+        tw.el("span", { class: "tw-plus" }, `+${added}`), " ", tw.el("span", { class: "tw-minus" }, `−${removed}`)),
       tw.chip(`nodes ${before} → ${after}`, "tw-nodes", "of the tree, before and after"),
       tw.chip(`statements: ${statements || "none"}`, "tw-rewrites", `${rewrites.kept} kept`),
     ];

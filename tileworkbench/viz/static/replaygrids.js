@@ -134,7 +134,7 @@ export class BufferGrids {
     figure.below.textContent = (dirty ? `${dirty} written by this step. ` : "") +
       buffer.part;
     grid.show({
-      rows, columns, letters: 6, most: [columns <= 16 ? 42 : 18, Math.min(18, Math.max(Math.floor(320 / rows), 4))],
+      rows, columns, letters: 6, most: [columns <= 16 ? 42 : 18, Math.min(18, rows > 80 ? Math.max(320 / rows, 1) : Math.floor(320 / rows))],
       rowName: (/** @type {number} */ row) => this.rowName(buffer, row),
       columnName: (/** @type {number} */ column) => String(column + (buffer.shape.length ? buffer.origin[buffer.shape.length - 1] : 0)),
       cell: (/** @type {number} */ row, /** @type {number} */ column) => {

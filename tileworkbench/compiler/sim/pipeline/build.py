@@ -287,7 +287,8 @@ class _Builder:
 
     def _assumptions(self) -> list[str]:
         walked, rates = self._walked, self._rates
-        texts = [f"One block, {walked.block}, alone on its multiprocessor."]
+        unit, warp = (rates.unit, rates.warp) if rates is not None else ("multiprocessor", "warp")
+        texts = [f"One block, {walked.block}, alone on its {unit}."]
         if self._launch.count > 1:
             texts.insert(0, f"Launch {self._launch.number} of {self._launch.count}.")
         if rates is None:
@@ -297,12 +298,12 @@ class _Builder:
             )
         else:
             texts += [
-                f"{rates.product}: {rates.multiprocessors} multiprocessors at {rates.clock_mhz} "
+                f"{rates.product}: {rates.multiprocessors} {rates.units} at {rates.clock_mhz} "
                 f"MHz, {rates.matrix_units} at their published peak.",
-                f"Of what is copied {self._fresh:.0%} comes from memory, at this multiprocessor's "
+                f"Of what is copied {self._fresh:.0%} comes from memory, at this {unit}'s "
                 f"share of {rates.memory_bytes:.1f} bytes per cycle, the rest from the L2 cache at "
                 f"{rates.cache_bytes}; a copy lands {rates.latency} cycles after that.",
-                f"Threads issue {rates.warps} instructions of warps per cycle, in order; shared "
+                f"Threads issue {rates.warps} instructions of {warp}s per cycle, in order; shared "
                 f"memory serves {rates.shared_bytes} bytes per cycle.",
             ]
         if walked.guessed:

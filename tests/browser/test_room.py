@@ -1,0 +1,76 @@
+"""Views in the width that a card has in JupyterLab beside its file browser: no room is wasted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import tileworkbench as tw
+from tileworkbench.kernels import matmul
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Locator, Page
+
+CARD = 968  # pixels of a card in a window of 1400
+
+
+@pytest.fixture(params=["sim:gfx942", "sim:sm_90a"])
+def page(browser: Browser, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Page]:
+    kernel = tw.compile(matmul(256, 256, 256, "float16"), target=request.param)
+    opened = browser.new_page(viewport={"width": CARD + 40, "height": 1200})
+    opened.goto(kernel.save(tmp_path / "page.html").as_uri())
+    opened.evaluate("width => { document.querySelector('.tw-card').style.width = width }", f"{CARD}px")
+    yield opened
+    opened.close()
+
+
+def top(part: Locator) -> float:
+    box = part.bounding_box()
+    assert box is not None
+    return box["y"]
+
+
+def test_tabs_stand_in_one_row_whichever_is_open(page: Page) -> None:
+    tabs = page.locator(".tw-tabs button")
+    for at in range(tabs.count()):
+        tabs.nth(at).click()
+        assert tabs.evaluate_all("all => new Set(all.map(each => each.offsetTop)).size") == 1
+        assert tabs.evaluate_all("all => Math.max(...all.map(each => each.offsetHeight))") < 36
+
+
+def test_pictures_stand_beside_each_other(page: Page) -> None:
+    page.locator("[data-tab=banks]").click()
+    view = page.locator(".tw-banks[data-degree]")
+    view.wait_for()
+    card, memory, tile = (view.locator(".tw-figure").nth(at) for at in range(3))
+    assert top(card) == top(view.locator(".tw-info"))
+    assert top(memory) == top(tile) > top(card)
+    page.locator("[data-tab=global]").click()
+    view = page.locator(".tw-global")
+    assert top(view.locator(".tw-figure").first) == top(view.locator(".tw-info"))
+
+
+def test_every_lane_of_a_wave_is_drawn(page: Page) -> None:
+    page.locator("[data-tab=global]").click()
+    view = page.locator(".tw-global")
+    amd = "gfx942" in page.locator(".tw-card").inner_text()
+    lanes, word = (64, "wave") if amd else (32, "warp")
+    view.get_by_text(f"The {lanes} lanes and the first byte of each").wait_for()
+    assert f"· {word} " in view.locator(".tw-phase-place").inner_text()
+    if amd:  # whose loads are whole instructions of a wave
+        view.get_by_text("lanes that take part").locator("xpath=..").get_by_text("64").wait_for()
+
+
+def test_a_request_has_the_number_of_the_table(page: Page) -> None:
+    """`phase 1 of 64, done 2 times · request 1 of 8`: together as many as the table counts."""
+    page.locator("[data-tab=banks]").click()
+    view = page.locator(".tw-banks[data-degree]")
+    words = view.locator(".tw-phase-place").inner_text().replace(",", "").split()
+    times = int(words[words.index("done") + 1]) if "done" in words else 1
+    requests = int(words[words.index("request") + 3])
+    cells = view.locator("tr[aria-selected=true] td").all_inner_texts()
+    assert times * requests == int(cells[4])
