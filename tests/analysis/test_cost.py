@@ -7,6 +7,7 @@ import math
 from tests.sim.pipelines import roles
 from tileworkbench.compiler.analysis.cost import Count, count_work
 from tileworkbench.compiler.ir.parser import parse
+from tileworkbench.kernels import flash_attention
 
 
 def test_a_matmul_is_two_operations_per_product_and_touches_each_tensor_once() -> None:
@@ -88,6 +89,18 @@ def causal(
 """)
     )
     assert work.flops.value == 16 * sum(range(1, 9))
+
+
+def test_a_bound_that_has_a_name_is_its_value() -> None:
+    """Blocks of causal attention see one, two, ... tiles of keys: 2.5 of four in the mean."""
+    whole, causal = (
+        count_work(flash_attention(1, 2, 256, 256, 64, dtype="float16", causal=each).program)
+        for each in (False, True)
+    )
+    products = 4 * 64 * 64 * 64 * 4 * 2  # two of 64 x 64 x 64 for a tile of keys
+    assert math.isfinite(causal.flops.value)
+    assert 1.5 * products < whole.flops.value - causal.flops.value < 1.6 * products
+    assert causal.bytes_.value == whole.bytes_.value  # the last block sees all keys
 
 
 def test_of_a_branch_the_larger_side_counts_and_indices_are_free() -> None:

@@ -70,7 +70,7 @@ def check_conflict(view: Locator) -> None:
     )
     assert view.locator("tr.tw-conflict .tw-factor").inner_text() == "4.00×"
     assert view.locator(".tw-degree").inner_text() == "degree 4: 4 wavefronts, 1 needed"
-    assert "phase 1 of 128 · request 1 of 8" in view.locator(".tw-phase-place").inner_text()
+    assert "phase 1 of 128 · request 1 of 32" in view.locator(".tw-phase-place").inner_text()
     labels = [c.get_attribute("aria-label") for c in view.locator(".tw-cells").all()]
     assert labels[0] == "lanes by banks: degree 4, 1 needed" and len(labels) == 3
     view.get_by_role("button", name="Next phase").click()

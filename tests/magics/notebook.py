@@ -22,7 +22,7 @@ def scale(A: T.Tensor((64, 32), "float32")):
             B[block * 32 + i, j] = A[block * 32 + i, j] * 2.0
     return B
 """
-SCALE_TEXT = "<TileKernel scale cpu grid=2 threads=32 | N passes, N changed | AI 0.125 F/B>"
+SCALE_TEXT = "<TileKernel scale cpu grid=2 threads=32 | N passes, N changed | AI 0.125 FLOP/B>"
 
 MATMUL = """
 def matmul(A: T.Tensor((M, K), "float32"), B: T.Tensor((K, N), "float32")):

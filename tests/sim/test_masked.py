@@ -92,6 +92,13 @@ PLACES = {
         "C, line 5, 200 of 4000 elements, in all blocks, before the start of dimension 1",
         False,
     ),
+    "a tile taller than the tensor, ragged along the other side": (
+        'S = T.alloc_shared((128, 32), "float32")\nT.copy(C[0, bx * 32], S)',
+        *("3", "bx"),
+        "C, line 5, 5288 of 12288 elements, in all blocks, past the end of dimension 0; in the "
+        "last block only",
+        False,
+    ),
     "one block": (
         "for i in T.Parallel(2):\n    B[4095 + i] = 1.0",
         *("1", "bx"),

@@ -36,7 +36,7 @@ from tileworkbench.workbench.results import CheckResult
 def test_plain_line() -> None:
     assert plain_line(kernel_view()) == (
         "<TileKernel mm[BK=32,BM=64] cpu grid=4x4 threads=128 smem=16.0KiB | 5 passes, 3 changed"
-        " | AI 42.7 F/B | check ok | 1 warning (line 13)>"
+        " | AI 42.7 FLOP/B | check ok | 1 warning (line 13)>"
     )
 
 
@@ -175,7 +175,7 @@ def test_card_model() -> None:
         ("scratch", "40.0 KiB"),
         ("flops", "33.6 M"),
         ("traffic", "768.0 KiB"),
-        ("intensity", "42.7 F/B"),
+        ("intensity", "42.7 FLOP/B"),
     ]
     assert model["facts"][5]["hint"] == "2*M*N*K"
     assert model["check"] == {

@@ -10,6 +10,7 @@ import pytest
 
 from tests.sim.pipelines import attention, launched_twice, product, roles
 from tests.viz.sanitiser import problems
+from tileworkbench.compiler.analysis.occupancy import occupancy
 from tileworkbench.compiler.sim.pipeline.trace import Trace
 from tileworkbench.viz.model import pipeline
 from tileworkbench.viz.model.pipeline_rows import (
@@ -47,6 +48,17 @@ def test_sentences_have_this_kernels_numbers(view: KernelView) -> None:
     ]
     assert "dark while a copy into it is under way" in view_model(view, "pipeline")["about"]
     assert "519 cycles each" in view_model(view, "pipeline")["about"]
+
+
+def test_other_stages_do_not_free_registers() -> None:
+    """Where registers are the limit, less shared memory makes no room for blocks."""
+    view = product().view()
+    assert view.occupancy is not None and view.occupancy.registers is None
+    crowded = occupancy("sm_80", 128, view.shared_bytes, 250)
+    assert crowded is not None and (crowded.blocks, crowded.limited_by) == (2, "registers")
+    told = sentences(replace(view, occupancy=crowded))
+    fewer = next(text for text in told if text.startswith("num_stages = 2 "))
+    assert fewer.endswith("2 blocks at once instead of 2 (limit: registers).")
 
 
 def test_stages_that_do_not_fit_are_named() -> None:

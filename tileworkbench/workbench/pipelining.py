@@ -207,7 +207,9 @@ def _with_stages(kernel: Kernel, choice: StageChoice, launch: int) -> StageChoic
     record = replace(kernel.record, program=program, snapshots=snapshots)
     placed = next(each.program for each in snapshots if each.name == "plan_shared_memory")
     memory = next((m for m in shared_memories(placed) if m.launch == launch), None)
-    held = memory and occupancy(target.arch, memory.threads, memory.bytes_)
+    now = kernel.occupancy  # stages change shared memory, not registers
+    registers = now.registers if now is not None else None
+    held = memory and occupancy(target.arch, memory.threads, memory.bytes_, registers)
     pipelines = pipelines_of(record, _fresh_part(kernel))
     loops = next((each.loops for each in pipelines if each.launch == launch), ())
     return replace(

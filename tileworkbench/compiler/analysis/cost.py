@@ -247,6 +247,13 @@ class _Counter:
             self.first[var.name], self.last[var.name] = int(low), int(high)
         return max(sum(counts) / 2, 0.0), formula(trips)
 
+    def remember(self, var: Variable, value: Expr) -> None:
+        """A bound of loops may have a name, such as the last key that a block of queries sees."""
+        for env in (self.first, self.last):
+            number = self.number(value, env)
+            if var.dtype.is_int and not math.isnan(number):
+                env[var.name] = int(number)
+
     def number(self, value: Expr, env: dict[str, int]) -> float:
         try:
             return float(evaluate(value, env))
@@ -291,8 +298,9 @@ class _Counter:
                 self.tally.flops.add(kind not in (st.AtomicKind.LOAD, st.AtomicKind.STORE), loops)
                 for write in (False, True):
                     self.element(buffer, indices, loops, write)
-            case st.Let(_, value):
+            case st.Let(var, value):
                 self.expression(value, loops, operations=value.dtype.is_float or has_loads(value))
+                self.remember(var, value)
             case simt.Exchange(_, kind, args):
                 self.tally.flops.add(kind.startswith("warp_"), loops)
                 for value in args:

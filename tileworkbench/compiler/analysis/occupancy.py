@@ -20,7 +20,8 @@ class Occupancy:
 
     `warps_most` is what it could hold. `limits` has the number of blocks that each resource allows
     by itself: threads, blocks, shared memory, registers (where they are known). `limited_by` is the
-    scarcest, `advice` what would let one block more in, empty where nothing is missing.
+    scarcest, `advice` what would let one block more in, empty where nothing is missing. `registers`
+    are those of a thread, None where nobody has compiled the kernel for the device.
     """
 
     arch: str
@@ -30,6 +31,7 @@ class Occupancy:
     limits: tuple[tuple[str, int], ...]
     limited_by: str
     advice: str
+    registers: int | None = None
 
     @property
     def fraction(self) -> float:
@@ -63,7 +65,8 @@ def occupancy(
     held = blocks * warps
     if held >= machine.warps:
         advice = ""
-    return Occupancy(arch, blocks, held, machine.warps, tuple(limits.items()), limited_by, advice)
+    limited = tuple(limits.items())
+    return Occupancy(arch, blocks, held, machine.warps, limited, limited_by, advice, registers)
 
 
 def _advice(

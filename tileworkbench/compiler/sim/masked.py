@@ -94,6 +94,21 @@ class Masked:
 
 
 @dataclass(slots=True)
+class _End:
+    """What is outside at one end of one dimension."""
+
+    blocks: set[int] = field(default_factory=set)
+    away: bool = False
+    edges: set[str] | None = None  # what all of them have in common
+
+    def add(self, block: int, edges: set[str] | None) -> None:
+        self.blocks.add(block)
+        self.away |= edges is not None and not edges
+        if edges is not None:
+            self.edges = edges if self.edges is None else self.edges & edges
+
+
+@dataclass(slots=True)
 class _Tally:
     index: tuple[int, ...]
     shape: tuple[int, ...]
@@ -101,10 +116,8 @@ class _Tally:
     thread: int | None
     iteration: tuple[int, ...]
     count: int = 0
-    away: bool = False
-    beyond: set[tuple[int, bool]] = field(default_factory=set)  # dimensions, and at which end
-    blocks: set[int] = field(default_factory=set)
-    edges: set[str] | None = None  # what all of them have in common
+    all_ends: _End = field(default_factory=_End)
+    ends: dict[tuple[int, bool], _End] = field(default_factory=dict)  # by dimension; True: the far
 
 
 @dataclass(slots=True)
@@ -140,12 +153,10 @@ class MaskLog:
         if tally is None:
             tally = self._tallies[key] = _Tally(index, shape, frame.block, thread, iteration)
         tally.count += count
-        tally.blocks.add(frame.block_number)
-        tally.beyond |= beyond
-        edges = _edges(frame, {end for _, end in beyond})
-        tally.away |= edges is not None and not edges
-        if edges is not None:
-            tally.edges = edges if tally.edges is None else tally.edges & edges
+        tally.all_ends.add(frame.block_number, _edges(frame, {high for _, high in beyond}))
+        for end in beyond:
+            found = tally.ends.setdefault(end, _End())
+            found.add(frame.block_number, _edges(frame, {end[1]}))
         if frame.options.sanitize and frame.from_data:
             raise self._finished(key, tally, frame.recorder.program, 0).error()
 
@@ -180,16 +191,25 @@ class MaskLog:
 
 def _place(tally: _Tally, blocks: int) -> tuple[str, bool]:
     """Which blocks or iterations, and whether some of them are away from the borders."""
-    if tally.edges is None:  # one block, and no loop
+    every = tally.all_ends
+    if every.edges is None:  # one block, and no loop
         return "", False
-    if not tally.away:
-        at = f"{min(tally.edges, key=_rank)} only" if tally.edges else "at the borders only"
-        return at, False
-    if len(tally.blocks) == blocks and len(tally.beyond) == 1:
-        ((dimension, high),) = tally.beyond
-        end = "past the end" if high else "before the start"
-        return f"in all blocks, {end} of dimension {dimension}", False
-    return f"in {len(tally.blocks)} of {blocks} blocks, away from the borders", True
+    if not every.away:
+        return _border(every), False
+    places = []
+    for (dimension, high), end in sorted(tally.ends.items()):
+        if not end.away:
+            places.append(_border(end))
+        elif len(end.blocks) == blocks:
+            name = "past the end" if high else "before the start"
+            places.append(f"in all blocks, {name} of dimension {dimension}")
+        else:
+            return f"in {len(every.blocks)} of {blocks} blocks, away from the borders", True
+    return "; ".join(dict.fromkeys(places)), False
+
+
+def _border(end: _End) -> str:
+    return f"{min(end.edges, key=_rank)} only" if end.edges else "at the borders only"
 
 
 def _rank(edge: str) -> tuple[bool, str]:

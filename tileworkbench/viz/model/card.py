@@ -43,7 +43,7 @@ def facts(view: KernelView, live: bool) -> list[tuple[str, str, str]]:
     shown += _count_fact("flops", view.flops, format_count)
     shown += _count_fact("traffic", view.bytes_, format_bytes)
     if view.intensity is not None:
-        value = f"{format_count(view.intensity)} F/B"
+        value = f"{format_count(view.intensity)} FLOP/B"
         shown.append(("intensity", value, "arithmetic intensity: FLOP per byte of global memory"))
     return shown
 

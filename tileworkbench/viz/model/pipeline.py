@@ -204,7 +204,7 @@ def _other_stages(view: KernelView, pipeline: Pipeline) -> list[str]:
         if bytes_ > most:
             texts.append(f"{text}, more than the {format_bytes(most)} that a block may have.")
             continue
-        other = occupancy(arch, shared.threads, bytes_)
+        other = occupancy(arch, shared.threads, bytes_, now.registers)
         if other is not None:
             blocks = f"{other.blocks} block{'s' if other.blocks != 1 else ''}"
             texts.append(
