@@ -23,7 +23,7 @@ def page(browser: Browser, tmp_path: Path, request: pytest.FixtureRequest) -> It
     kernel = tw.compile(matmul(256, 256, 256, "float16"), target=request.param)
     opened = browser.new_page(viewport={"width": CARD + 40, "height": 1200})
     opened.goto(kernel.save(tmp_path / "page.html").as_uri())
-    opened.locator(".tw-card").evaluate("(card, width) => { card.style.width = width }", f"{CARD}px")
+    opened.locator(".tw-card").evaluate(f"card => card.style.width = '{CARD}px'")
     yield opened
     opened.close()
 

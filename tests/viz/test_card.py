@@ -133,6 +133,7 @@ def test_static_card_stays_small_whatever_the_kernel() -> None:
     assert len(page.encode()) <= HTML_LIMIT
     assert problems(page) == []
     assert "Passes" in page
+    assert "Too large" not in card_html(full_view())
 
 
 def test_the_static_card_names_layouts_made_for_one_machine() -> None:

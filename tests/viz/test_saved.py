@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from base64 import b64decode
 from importlib.metadata import version
@@ -12,10 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tileworkbench as tw
 from tests.viz.sample import full_view
 from tests.viz.tiled import compiled
+from tileworkbench.kernels import flash_attention, matmul
 from tileworkbench.viz.model.assets import read_static
-from tileworkbench.viz.model.saved import STRIDE, pack, saved_card, saved_parts
+from tileworkbench.viz.model.bundle import OUTPUT_BYTES
+from tileworkbench.viz.model.card import BESIDE_LIMIT, card_html
+from tileworkbench.viz.model.saved import STRIDE, pack, saved_card, saved_lines, saved_parts
 
 
 def unpack(text: str) -> Any:
@@ -88,6 +93,20 @@ def test_what_became_of_each_line_is_kept() -> None:
     assert "lines" not in unpack(saved_card(kernel.view(), 30_000)["packed"])[1]  # type: ignore[index]
 
 
+def test_an_ordinary_gpu_card_is_kept_beside_its_html() -> None:
+    """The extension draws it from what the output has room for besides the picture."""
+    attention = flash_attention(1, 2, 256, 256, 64, dtype="float16")
+    for program in (matmul(256, 256, 256, "float16"), attention):
+        view = tw.compile(program, target="sim:sm_90a").view()
+        html = card_html(view, BESIDE_LIMIT)
+        assert re.search(r"Too large for a saved card: [^<]*Layouts[^<]*. Run the cell", html)
+        room = OUTPUT_BYTES - len(html.encode())
+        saved = saved_card(view, room - len(saved_lines(view)["lines"]))
+        assert saved is not None
+        state, answers = unpack(saved["packed"])
+        assert state["card"]["name"] == view.record.name and "source" in answers["views"]
+
+
 def test_the_largest_views_give_way_to_the_limit() -> None:
     whole = saved_card(full_view(), 60_000)
     assert whole is not None
@@ -100,9 +119,13 @@ def test_the_largest_views_give_way_to_the_limit() -> None:
     less = saved_card(full_view(), len(less["packed"]) - 1)
     assert less is not None
     assert unpack(less["packed"])[1].keys() == without_trees.keys()
-    whole, views = less, without_trees["views"]
-    largest = max(views, key=lambda name: len(pack(views[name])))
-    less = saved_card(full_view(), len(whole["packed"]) - 1)
-    assert less is not None
-    assert unpack(less["packed"])[1]["views"].keys() == views.keys() - {largest}
+    views = without_trees["views"]
+    parts = {**views, "diffs": without_trees["diffs"]}
+    largest = sorted(parts, key=lambda name: -len(pack(parts[name])))
+    for count in (1, 2):
+        less = saved_card(full_view(), len(less["packed"]) - 1)
+        assert less is not None
+        kept = unpack(less["packed"])[1]
+        assert kept["views"].keys() == views.keys() - {*largest[:count]}
+        assert ("diffs" in kept) == ("diffs" not in largest[:count])
     assert saved_card(full_view(), 1_000) is None

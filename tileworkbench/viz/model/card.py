@@ -19,6 +19,7 @@ from tileworkbench.viz.model.views import VIEWS, available, explanation
 
 ACCESSES = "memory accesses: wavefronts or sectors over the fewest possible; 1.00x wastes none"
 HTML_LIMIT = 60_000  # bytes of the static card
+BESIDE_LIMIT = 46_000  # and of one beside which the output keeps what the extension draws
 
 
 def facts(view: KernelView, live: bool) -> list[tuple[str, str, str]]:
@@ -158,21 +159,21 @@ def status(record: CompileRecord) -> str:
     return f"compiled in {format_time(total)}" if record.timings else "compiled"
 
 
-def card_html(view: KernelView) -> str:
-    """The card for readers without a kernel, at most `HTML_LIMIT` bytes.
+def card_html(view: KernelView, limit: int = HTML_LIMIT) -> str:
+    """The card for readers without a kernel, at most `limit` bytes.
 
-    The same on every host and in every run, except for a roofline where one was measured.
+    The same on every host and in every run, except for a roofline where one was measured. The
+    largest views are left out where there is no room, and named.
     """
-    head = _static_head(view)
-    sections = [
-        section for name in available(view) if (section := VIEWS[name].section(view, False))
-    ]
-    while sections:
-        page = html.panel(head, *sections)
-        if len(page.encode()) <= HTML_LIMIT:
-            return page
-        sections.remove(max(sections, key=len))
-    return html.panel(head)
+    parts = [_static_head(view)]
+    made = {VIEWS[name].title: VIEWS[name].section(view, False) for name in available(view)}
+    sections = {title: section for title, section in made.items() if section}
+    while len((page := html.panel(*parts, *sections.values())).encode()) > limit and sections:
+        del sections[max(sections, key=lambda title: len(sections[title]))]
+        left = [title for title, section in made.items() if section and title not in sections]
+        said = f"Too large for a saved card: {', '.join(left)}. Run the cell to see it."
+        parts[1:] = [html.tag("div", f"{html.FAINT};font-size:12px", html.text(said))]
+    return page
 
 
 def _static_head(view: KernelView) -> str:

@@ -87,18 +87,20 @@ def _slices(buffer: BufferLayout) -> dict[str, Any]:
 def saved_card(view: KernelView, room: int) -> dict[str, Any] | None:
     """What the extension draws a card from, in `room` bytes; None where that is too few for any.
 
-    Trees of passes are left out first, then what became of each line, then the largest views; they
-    say so.
+    Trees of passes are left out first, then what became of each line, then the largest of the
+    views and of what all passes changed; they say so.
     """
     state, answers = saved_parts(view)
-    views = answers["views"]
     packed = pack((state, answers))
     for part in ("trees", "lines"):
         if len(packed) > room:
             del answers[part]
             packed = pack((state, answers))
-    while len(packed) > room and views:
-        del views[max(views, key=lambda name: len(pack(views[name])))]
+    parts = [(answers, "diffs"), *((answers["views"], name) for name in answers["views"])]
+    parts.sort(key=lambda part: len(pack(part[0][part[1]])))
+    while len(packed) > room and parts:
+        holder, name = parts.pop()
+        del holder[name]
         packed = pack((state, answers))
     if len(packed) > room:
         return None

@@ -45,7 +45,7 @@ export class SavedModel {
   send(/** @type {Fields} */ message) {
     /** @type {Fields} */
     const reply = { type: "answer", request: message.request };
-    if (message.type === "diff") reply.value = this.answers.diffs[message.index];
+    if (message.type === "diff") reply.value = this.answers.diffs?.[message.index];
     else if (message.type === "tree") reply.value = this.answers.trees?.[message.index];
     else if (message.type === "view") reply.value = this.answers.views[message.name];
     else if (message.type === "line") reply.value = this.answers.lines?.[message.line];
@@ -56,7 +56,7 @@ export class SavedModel {
 
   search(/** @type {string} */ query) {
     const needle = query.toLowerCase();
-    const hits = this.answers.diffs.flatMap((/** @type {Fields} */ diff, /** @type {number} */ index) => {
+    const hits = (this.answers.diffs ?? []).flatMap((/** @type {Fields} */ diff, /** @type {number} */ index) => {
       const texts = diff.rows.map((/** @type {Fields} */ row) => row.after?.text?.toLowerCase() ?? "");
       const count = texts.filter((/** @type {string} */ text) => text.includes(needle)).length;
       return count ? [{ index, count }] : [];

@@ -10,7 +10,7 @@ import traitlets
 from tileworkbench.compiler.diagnostics import TileError
 from tileworkbench.viz.model.assets import module, stylesheet
 from tileworkbench.viz.model.bound import bound_answer
-from tileworkbench.viz.model.card import card_html, card_model
+from tileworkbench.viz.model.card import BESIDE_LIMIT, card_html, card_model
 from tileworkbench.viz.model.layout_steps import layout_steps
 from tileworkbench.viz.model.saved import saved_card, saved_lines
 from tileworkbench.viz.model.text import plain_line
@@ -34,7 +34,7 @@ class CardWidget(ViewWidget, ViewTraits, PassesTraits, LayoutsTraits, RooflineTr
     sliders = traitlets.List(traitlets.Dict()).tag(sync=True)
 
     def __init__(self, view: KernelView, tab: str = "card") -> None:
-        super().__init__(plain_line(view), lambda: card_html(self.view))
+        super().__init__(plain_line(view), lambda: card_html(self.view, BESIDE_LIMIT))
         self.tab = "source" if view.annotated else tab
         self.open_view(view)
 
