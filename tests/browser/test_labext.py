@@ -69,7 +69,8 @@ def test_saved_cards_work_without_a_kernel(
 ) -> None:
     without_trees = len(card()["packed"]) - 1
     without_lines = len(card(without_trees)["packed"]) - 1
-    without_code = len(card(without_lines)["packed"]) - 1
+    without_diffs = len(card(without_lines)["packed"]) - 1
+    without_code = len(card(without_diffs)["packed"]) - 1
     write(
         lab.root / "cards.ipynb",
         card(),
