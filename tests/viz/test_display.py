@@ -177,7 +177,7 @@ def test_an_element_is_located_on_request() -> None:
 def test_a_displayed_card_sends_less_than_a_megabyte() -> None:
     record = compile_record(code="x" * 5_000_000)
     state = show(full_view()).get_state() | show(kernel_view(record=record)).get_state()
-    assert sum(len(str(value)) for value in state.values()) < 340_000
+    assert sum(len(str(value)) for value in state.values()) < 345_000
 
 
 def test_the_browsers_files_are_small_and_fetch_nothing() -> None:

@@ -274,7 +274,7 @@ def test_the_ridge_itself_is_bound_by_compute() -> None:
 
 def test_the_ridge_is_written_with_two_digits() -> None:
     sentence = judge(point(9.96, 100.0), MACHINE).sentence
-    assert "at 10 FLOP/B it is left of the ridge at 50," in sentence
+    assert "At 10 FLOP/B it is left of the ridge at 50," in sentence
 
 
 def test_traffic_alone_is_shown_in_bytes() -> None:
