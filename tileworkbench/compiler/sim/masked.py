@@ -155,8 +155,8 @@ class MaskLog:
         tally.count += count
         tally.all_ends.add(frame.block_number, _edges(frame, {high for _, high in beyond}))
         for end in beyond:
-            found = tally.ends.setdefault(end, _End())
-            found.add(frame.block_number, _edges(frame, {end[1]}))
+            side = tally.ends.setdefault(end, _End())
+            side.add(frame.block_number, _edges(frame, {end[1]}))
         if frame.options.sanitize and frame.from_data:
             raise self._finished(key, tally, frame.recorder.program, 0).error()
 
