@@ -233,7 +233,7 @@ def product(tile, kind="fp16", step=1):
     constants = {"SIZE": SIZE, "M": m, "N": n, "K": k}
     constants |= {"ROW_B": SIZE if step == 1 else 1, "STEP_B": step}
     constants["SUM"] = tl.int32 if integer else tl.float32
-    out = {"i8": "*i32", "fp8e4nv": "*fp32"}.get(kind, "*fp16")
+    out = {"i8": "*i32", "fp8e4nv": "*fp32", "fp8e4b8": "*fp32"}.get(kind, "*fp16")
     signature = {"A": f"*{kind}", "B": f"*{kind}", "C": out}
     return matmul, signature, constants
 
@@ -249,9 +249,9 @@ def weighted():
     return dequantised, signature, {"SIZE": SIZE, "M": 128, "N": 128, "K": 64, "GROUP": 128}
 
 
-def latent():
+def latent(heads=64, keys=32):
     signature = dict.fromkeys(("Q", "Q_pe", "KV", "K_pe", "O"), "*fp16") | {"scale": "fp32"}
-    sizes = {"SIZE": SIZE, "HEADS": 128, "DIM": 512, "PE": 64, "M": 64, "N": 32}
+    sizes = {"SIZE": SIZE, "HEADS": 128, "DIM": 512, "PE": 64, "M": heads, "N": keys}
     return decoded, signature, sizes
 
 
@@ -274,6 +274,7 @@ ROWS = {
     "matmul int8 128x128x64, 128 threads": (product((128, 128, 64), "i8"), 4, 3),
     "matmul int8, B transposed": (product((128, 128, 64), "i8", SIZE), 4, 3),
     "matmul fp8, B transposed": (product((128, 128, 64), "fp8e4nv", SIZE), 4, 3),
+    "matmul fp8 fnuz, B transposed": (product((128, 128, 64), "fp8e4b8", SIZE), 4, 3),
     "attention D=64 128x128, 256 threads": (attended(64, 128, 128), 8, 2),
     "attention D=128 128x128, 256 threads": (attended(128, 128, 128), 8, 2),
     "the same, causal": (attended(128, 128, 128, True), 8, 2),
@@ -283,6 +284,7 @@ ROWS = {
     "attention D=128 128x64, 256 threads, causal": (attended(128, 128, 64, True), 8, 2),
     "dequant int4 128x128x64, 128 threads": (weighted(), 4, 2),
     "MLA decode": (latent(), 8, 2),
+    "MLA decode, 32 heads by 16 keys": (latent(32, 16), 4, 2),
     "chunk scan": (chunks(), 4, 2),
     "rmsnorm, rows of 4096": (rows(rmsnorm, "XWY"), 4, 1),
     "softmax, rows of 4096": (rows(softmax, "XY"), 4, 1),

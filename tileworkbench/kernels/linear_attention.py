@@ -185,11 +185,12 @@ def chunk_scan(
                 T.copy(decay[b, h, c, k * block_K : (k + 1) * block_K], decay_k)
                 T.copy(dt[b, h, c, k * block_K : (k + 1) * block_K], dt_k)
                 for i, j in T.Parallel(block_M, block_K):
-                    step = k * block_K + j
                     # Read in front of the condition: loads behind one are neither shared nor wide.
                     weight = CB_shared[i, j] * T.exp2((decay_m[i] - decay_k[j]) * LOG2_E) * dt_k[j]
                     weighted[i, j] = T.if_then_else(
-                        (step <= m + i) & (step < chunk_size), weight, T.float32(0)
+                        (j <= m + i - k * block_K) & (j < chunk_size - k * block_K),
+                        weight,
+                        T.float32(0),
                     )
                 first = c * chunk_size + k * block_K
                 T.copy(x[b, first : first + block_K, h, n : n + block_N], x_shared)
