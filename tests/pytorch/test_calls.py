@@ -284,6 +284,19 @@ def test_a_product_that_is_slower_than_torchs_runs_in_torch(
         assert [part.operations for part in report.parts] == [("relu",), ("add",)]
 
 
+def test_a_vector_that_torch_multiplies_faster_leaves_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trials, "_times", lambda *_: [2e-3, 1e-3])
+    x, w = torch.randn(1, 1024), torch.randn(2048, 1024) / 32
+    report = Report()
+    with torch.no_grad():
+        found = compiled(lambda x, w: torch.tanh(F.linear(x, w)) * 2, report)(x, w)
+        torch.testing.assert_close(found, torch.tanh(F.linear(x, w)) * 2)
+    assert report.in_torch == [("aten.mv.default", "measured: torch takes 1 ms, a kernel 2 ms")]
+    assert [part.operations for part in report.parts] == [("tanh", "mul")]
+
+
 def test_little_work_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trials, "_times", lambda *_: pytest.fail("it was measured"))
     x, a, b = torch.randn(32, 64), torch.randn(64, 64), torch.randn(64, 64)
@@ -350,3 +363,55 @@ def test_random_numbers_are_no_constants() -> None:
     call = compiled(fn, Report())
     with torch.no_grad():
         assert not torch.equal(call(torch.zeros(32)), call(torch.zeros(32)))
+
+
+# Views
+
+
+def _operations(fn: Any, *args: Any) -> list[str]:
+    """The operations of torch in a call of a compiled function, which agrees with it."""
+    call = compiled(fn, Report())
+    with torch.no_grad():
+        for _ in range(2):
+            mine = call(*(each.clone() for each in args))
+        theirs = fn(*(each.clone() for each in args))
+        torch.testing.assert_close(mine, theirs)
+        assert mine.stride() == theirs.stride()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            call(*args)
+    return [event.name for event in profile.events()]
+
+
+def test_a_view_of_views_is_one() -> None:
+    def heads(x: Any) -> Any:
+        y = torch.exp(x) * 2 + 1
+        y = y.view(2, 3, 4, 8).transpose(1, 2).unsqueeze(1)
+        return torch.cumprod(y[..., 2:], -1)
+
+    names = _operations(heads, torch.randn(6, 32))
+    views = {"aten::transpose", "aten::unsqueeze", "aten::view", "aten::slice"}
+    assert not views & set(names) and "aten::as_strided" in names
+
+
+def test_views_of_a_cache_that_lies_in_a_larger_one() -> None:
+    def step(cache: Any, at: Any, token: Any) -> Any:
+        cache.index_copy_(0, at, token)
+        return torch.cumprod(cache.view(7, 2, 8).transpose(0, 1).unsqueeze(0), -1)
+
+    caches, token, at = torch.rand(3, 7, 16), torch.rand(1, 16), torch.tensor([2])
+    mine, theirs = caches.clone(), caches.clone()
+    call = compiled(step, Report(), Settings())
+    with torch.no_grad():
+        for layer in (0, 1, 2):
+            made = call(mine[layer], at, token)
+            torch.testing.assert_close(made, step(theirs[layer], at, token))
+    assert torch.equal(mine, theirs)
+
+
+def test_layers_of_one_row_are_viewed_once() -> None:
+    def queries(x: Any, w: Any) -> Any:
+        y = F.linear(x, w).view(1, 1, 4, 64).transpose(1, 2)
+        return torch.cumprod(y, -1)
+
+    names = _operations(queries, torch.rand(1, 1, 512), torch.rand(256, 512) / 64)
+    assert not {"aten::transpose", "aten::view", "aten::t"} & set(names)

@@ -29,7 +29,9 @@ from tileworkbench.pytorch.making import Maker
 from tileworkbench.pytorch.nodes import Node, is_work, line_of, name_of, stand_in, value_of
 from tileworkbench.pytorch.report import Operation, Part, Report
 from tileworkbench.pytorch.sizes import OpenSizes
+from tileworkbench.pytorch.trials import tried
 from tileworkbench.pytorch.vectors import use_vectors
+from tileworkbench.pytorch.view_chains import shorten_views
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ def compile_graph(
     join_linears(graph)
     graph.eliminate_dead_code()
     update_in_place(graph)
+    shorten_views(graph)
     graph.lint()
     compiled = torch.fx.GraphModule(module, graph)
     return compiled.forward
@@ -99,9 +102,7 @@ def _kernels(
             part, call, reason = maker.make(group, sizes)
             calls[group.members] = part, call
             if reason:
-                product = group.product if isinstance(group, Group) else None
-                slow = (product,) if product is not None else group.members
-                refused.update(dict.fromkeys(slow, reason))
+                refused.update(dict.fromkeys(tried(group), reason))
         if not any(node in refused for members in calls for node in members):
             return groups, reasons, calls
 

@@ -20,6 +20,8 @@ from tileworkbench.pytorch.nodes import Node, name_of, shape_of, value_of
 from tileworkbench.pytorch.sizes import OpenSizes
 
 _LEAST_OPERATIONS = 2e7  # of a group that is measured: some tenths of a millisecond
+_VECTOR = "aten.mv.default"
+_OPERATIONS_OF_A_READ = 40.0  # as long as an element takes from memory to a vector's product
 _ROUNDS, _SECONDS = (4, 30), 0.03
 _COLD_BYTES, _MOST_COPIES = 16 << 20, 9
 _MARGIN = 1.05  # a kernel that is slower by less than this is kept
@@ -42,13 +44,25 @@ def trial(group: AnyGroup, call: Call, sizes: OpenSizes) -> str:
     return f"measured: torch takes {_shown(others)}, a kernel {_shown(mine)}"
 
 
+def tried(group: AnyGroup) -> tuple[Node, ...]:
+    """The operations of a group that a trial is about: what follows from them may be a kernel
+    without them.
+    """
+    if isinstance(group, Attention):
+        return group.members
+    if group.product is not None:
+        return (group.product,)
+    return tuple(node for node in group.members if name_of(node) == _VECTOR)
+
+
 def _operations(group: AnyGroup, sizes: OpenSizes) -> float:
     """Multiplications and additions of a group's products."""
     if isinstance(group, Attention):
         query, key = shape_of(group.node.args[0]), shape_of(group.node.args[1])
         return 4.0 * sizes.hint(prod(query)) * sizes.hint(key[2])
     if group.product is None:
-        return 0.0
+        elements = sum(sizes.hint(prod(shape_of(node.args[0]))) for node in tried(group))
+        return _OPERATIONS_OF_A_READ * elements
     depth = shape_of(group.product.args[aten.PRODUCTS[name_of(group.product)][0]])[-1]
     return 2.0 * sizes.hint(prod(shape_of(group.product))) * sizes.hint(depth)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tileworkbench.pytorch.nodes import Node, name_of, value_of
+from tileworkbench.pytorch.nodes import Node, is_view, name_of, readers_of, value_of
 
 _LEAST_WEIGHTS = 8192  # fewer are as fast in torch
 _PRODUCTS = ("aten.mm.default", "aten.addmm.default")
@@ -35,6 +35,9 @@ def use_vectors(graph: Any) -> None:
                 made = _call(graph, node, aten.add.Tensor, made, each)
         node.replace_all_uses_with(made)
         graph.erase_node(node)
+        for each in readers_of(made):
+            if is_view(each):  # in the memory of the new product
+                each.meta["val"] = _value(each.target, each.args, each.kwargs)
 
 
 def _operands(node: Node) -> tuple[Node, ...] | None:
@@ -59,9 +62,14 @@ def _operands(node: Node) -> tuple[Node, ...] | None:
 
 def _call(graph: Any, like: Node, target: Any, *args: Any) -> Node:
     """A new node with its value, at the user's line of `like`."""
+    made = graph.call_function(target, args)
+    made.meta = {"val": _value(target, args, {}), "stack_trace": like.meta.get("stack_trace")}
+    return made
+
+
+def _value(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What an operation makes of the values of nodes."""
     import torch.fx
 
-    made = graph.call_function(target, args)
-    values, _ = torch.fx.map_arg((args, {}), value_of)
-    made.meta = {"val": target(*values), "stack_trace": like.meta.get("stack_trace")}
-    return made
+    values, options = torch.fx.map_arg((args, kwargs), value_of)
+    return target(*values, **options)
