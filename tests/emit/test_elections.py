@@ -41,12 +41,11 @@ def code(program: Any, target: str) -> str:
     return tw.compile(program, target=target).source.partition('extern "C"')[2]
 
 
-def test_a_producer_and_a_store_behind_a_barrier() -> None:
+def test_a_producer_elects_and_a_store_names_its_thread() -> None:
     text = code(product(), "cuda:sm_90a")
-    assert text.count("elected()") == 2
-    producer, store = (part.split("{")[1] for part in text.split("elected()")[1:])
-    assert "for (int k" in producer and "tensor_store_2(" in store
-    assert "warp_index == 4 && elected()" in text and "warp_index == 0 && elected()" in text
+    before, elected = text.split("warp_index == 4 && elected()")
+    assert "elected()" not in before + elected and "for (int k" in elected.split("{")[1]
+    assert "tensor_store_2(" in elected.split("if (tx == 0) {")[1]
 
 
 def test_without_roles_a_thread_is_named() -> None:

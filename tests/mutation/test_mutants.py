@@ -73,7 +73,7 @@ def test_mistakes_in_the_threads_for_sm_90a(name, sites):
 
 @pytest.mark.slow
 @pytest.mark.nvrtc
-@pytest.mark.parametrize(("name", "sites"), [("hopper matmul", 55), ("hopper attention", 150)])
+@pytest.mark.parametrize(("name", "sites"), [("hopper matmul", 55), ("hopper attention", 145)])
 def test_mistakes_in_the_ptx_for_sm_90a(name, sites):
     assert check_ptx(name) >= sites
 

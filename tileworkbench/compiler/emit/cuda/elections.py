@@ -4,10 +4,10 @@ Such a branch names a thread. Where its whole warp comes to it, `elect.sync` may
 of the warp (PTX ISA, "elect.sync"): compilers know then that one lane is left. Else they add a loop
 over lanes to each instruction for the engine, of four instructions. That is so in roles, where the
 number of the warp is known to be the same in all lanes; elsewhere operands of the engine would be
-moved one by one, which costs more. An arrival at a memory barrier gains nothing.
+moved one by one, which costs more. An arrival at a memory barrier gains nothing, and where products
+stand in front of a store, ptxas computes their descriptors anew in each iteration.
 
-Another lane must know all that the named thread knows. So the branch is all that its role does, or
-it stores what the threads in front of a barrier wrote, and waits until that has been read.
+Another lane must know all that the named thread knows. So the branch is all that its role does.
 """
 
 from __future__ import annotations
@@ -19,16 +19,8 @@ from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.effects import accesses
 from tileworkbench.compiler.ir.expr import Binary, Buffer, Load, Var
 from tileworkbench.compiler.ir.rewrite import bound_by, statements, walk
-from tileworkbench.compiler.ir.simt import (
-    Barrier,
-    CommitGroup,
-    Engine,
-    Role,
-    SetRegisters,
-    Start,
-    WaitGroup,
-)
-from tileworkbench.compiler.ir.stmt import For, If, Kernel, Seq, Stmt, items
+from tileworkbench.compiler.ir.simt import Barrier, Engine, Role, SetRegisters, Start
+from tileworkbench.compiler.ir.stmt import If, Kernel, Stmt, items
 
 _WARP = 32
 
@@ -53,24 +45,6 @@ class _Elections:
                 alone = work[0] if len(work) == 1 and _is_quiet(stmts[:at]) else None
                 if alone is not None and _loads(alone):
                     yield from self.of_branch(alone)
-                else:
-                    yield from self.of_stores(role.body)
-
-    def of_stores(self, stmt: Stmt) -> Iterator[tuple[int, int]]:
-        """Look into what whole warps execute."""
-        match stmt:
-            case Seq(stmts):
-                for before, child in zip((None, *stmts), stmts, strict=False):
-                    if isinstance(before, Barrier) and before.wait and _stores(child):
-                        yield from self.of_branch(child)
-                    else:
-                        yield from self.of_stores(child)
-            case For(start=start, stop=stop, body=body):
-                parts = self.uniformity.varies(start) or self.uniformity.varies(stop)
-                if not parts and not self.uniformity.leaves_divergently(body):
-                    yield from self.of_stores(body)
-            case If(cond, then) if not self.uniformity.varies(cond):
-                yield from self.of_stores(then)
 
     def of_branch(self, branch: Stmt) -> Iterator[tuple[int, int]]:
         """The branch and its warp, if each lane would do the same."""
@@ -105,13 +79,3 @@ def _loads(branch: Stmt) -> bool:
     """Whether nothing but loads is started in a branch."""
     starts = (stmt for stmt in statements(branch) if isinstance(stmt, Start))
     return {stmt.engine for stmt in starts} == {Engine.TMA}
-
-
-def _stores(branch: Stmt) -> bool:
-    """Whether a branch starts stores, and nothing else, and waits for all of them."""
-    if not isinstance(branch, If):
-        return False
-    *starts, last = items(branch.then)
-    engines = [s.engine for s in (*starts, last) if isinstance(s, Start | CommitGroup | WaitGroup)]
-    whole = isinstance(last, WaitGroup) and not last.pending and len(engines) == len(starts) + 1
-    return whole and set(engines) == {Engine.TMA_STORE}
