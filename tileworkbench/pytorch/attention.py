@@ -24,12 +24,12 @@ from tileworkbench.pytorch.sizes import OpenSizeError, is_open
 from tileworkbench.pytorch.terms import NoRuleError
 from tileworkbench.pytorch.written import Tensor, Written, base_name, finished, free_name
 
-_LOG2_E = log2(2.718281828459045)
+LOG2_E = log2(2.718281828459045)
 _BLOCK = 64  # queries, and keys, of a tile
-_FEWEST = 16  # queries or keys that are worth a kernel
-_WIDEST = 256  # elements of a head, which a block keeps in fast memory
-_OF_QUERIES = ("row_max", "shift", "rescale", "row_sum", "piece_sum")  # one number for each
-_NAMES = ("b", "h", "d", "scores", "weights", "acc", "visible", "factor", "unseen")
+FEWEST = 16  # queries or keys that are worth a kernel
+WIDEST = 256  # elements of a head, which a block keeps in fast memory
+OF_QUERIES = ("row_max", "shift", "rescale", "row_sum", "piece_sum")  # one number for each
+NAMES = ("scores", "weights", "acc", "visible", "factor", "unseen")
 _HEADS_INSIDE = (0, 2, 1, 3)  # torch's (batch, head, length, width) with the heads behind lengths
 
 
@@ -82,9 +82,9 @@ def started(node: Node) -> Attention:
     for size in (heads, key[1], width):
         if is_open(size):
             raise OpenSizeError(size)
-    if width > _WIDEST or width % 8:
+    if width > WIDEST or width % 8:
         raise NoRuleError(f"heads of {width} elements")
-    if min(queries, key[2]) < _FEWEST:
+    if min(queries, key[2]) < FEWEST:
         raise NoRuleError("attention of few queries or keys is as fast in torch")
     if node.kwargs.get("scale") is not None and not node.kwargs["scale"] > 0:
         raise NoRuleError("a scale of attention that is not positive")
@@ -107,22 +107,57 @@ def written(group: Attention, names: Mapping[Node, str], taken: Collection[str] 
     return finished(name, text, writer.arguments, writer.results, wanted, writer.names)
 
 
+def block_of(count: int) -> int:
+    """Queries, or keys, of a tile."""
+    return min(_BLOCK, power_of_two(count))
+
+
+def rescaled(
+    m: int, n: int, width: int, is_narrow: bool, value: str, value_shared: str
+) -> Iterator[str]:
+    """The lines that make weights of `scores`, rescale what was summed before them, and add the
+    values that they weigh; they are loaded from `value`.
+    """
+    yield "T.copy(row_max, rescale)"
+    yield "T.reduce_max(scores, row_max, dim=1, clear=False)"
+    yield f"for i in T.Parallel({m}):"
+    yield "    # A query that has seen no key yet has no maximum."
+    yield "    shift[i] = T.if_then_else(row_max[i] == unseen, 0, row_max[i])"
+    yield "    rescale[i] = T.exp2((rescale[i] - shift[i]) * factor)"
+    yield f"for i, j in T.Parallel({m}, {n}):"
+    yield "    scores[i, j] = T.exp2((scores[i, j] - shift[i]) * factor)"
+    yield "T.reduce_sum(scores, piece_sum, dim=1)"
+    yield f"for i in T.Parallel({m}):"
+    yield "    row_sum[i] = row_sum[i] * rescale[i] + piece_sum[i]"
+    yield f"for i, d in T.Parallel({m}, {width}):"
+    yield "    acc[i, d] *= rescale[i]"
+    if is_narrow:
+        yield "T.copy(scores, weights)"
+    yield f"T.copy({value}, {value_shared})"
+    weights = "weights" if is_narrow else "scores"
+    yield f"T.gemm({weights}, {value_shared}, acc, policy=T.GemmWarpPolicy.FullRow)"
+
+
+def unseen_keys(m: int, n: int, seen: str, common: str) -> Iterator[str]:
+    """The lines that hide keys from a tile of scores, where not every query sees them all."""
+    yield f"if (k + 1) * {n} > {common}:  # not every query sees all these keys"
+    yield f"    for i, j in T.Parallel({m}, {n}):"
+    yield f"        scores[i, j] = T.if_then_else({seen}, scores[i, j], unseen)"
+
+
 class _Writer:
     def __init__(self, group: Attention, names: Mapping[Node, str]) -> None:
         node = group.node
         self.group = group
         self.called = {**assigned_names(node.graph.nodes), **names}
-        self.names = Names(
-            "b", "h", "d", "scores", "weights", "acc", "visible", "factor", "unseen", *_OF_QUERIES
-        )
+        self.names = Names("b", "h", "d", *NAMES, *OF_QUERIES)
         (self.batch, self.heads, self.queries, self.width) = shape_of(node.args[0])
         self.shared_heads, self.keys = shape_of(node.args[1])[1:3]
         self.dtype = value_of(node.args[0]).dtype
         self.is_causal = bool(node.args[4]) if len(node.args) > 4 else False
         scale = node.kwargs.get("scale")
         self.scale = self.width**-0.5 if scale is None else float(scale)
-        self.block_m = min(_BLOCK, power_of_two(self.queries))
-        self.block_n = min(_BLOCK, power_of_two(self.keys))
+        self.block_m, self.block_n = block_of(self.queries), block_of(self.keys)
         self.arguments: list[Tensor] = []
         self.results: list[Tensor] = []
         matrices = zip(node.args[:3], ("query", "key", "value"), strict=True)
@@ -203,7 +238,7 @@ class _Writer:
         if self._is_narrow:
             yield f"weights = T.alloc_fragment(({m}, {n}), T.{dtype})"
         yield f"acc = T.alloc_fragment(({m}, {width}), T.float32)"
-        for each in _OF_QUERIES:
+        for each in OF_QUERIES:
             yield f"{each} = T.alloc_fragment(({m},), T.float32)"
         yield f"T.copy({self.q}[{self._rows(0, 'bx', m, 'h')}], {self.q}_shared)"
         how = f"{self.scale!r} * log2(e)" if not self.mask else "log2(e)"
@@ -236,32 +271,15 @@ class _Writer:
         yield f"    {full_row},"
         yield ")"
         yield from self._masking()
-        yield "T.copy(row_max, rescale)"
-        yield "T.reduce_max(scores, row_max, dim=1, clear=False)"
-        yield f"for i in T.Parallel({m}):"
-        yield "    # A query that has seen no key yet has no maximum."
-        yield "    shift[i] = T.if_then_else(row_max[i] == unseen, 0, row_max[i])"
-        yield "    rescale[i] = T.exp2((rescale[i] - shift[i]) * factor)"
-        yield f"for i, j in T.Parallel({m}, {n}):"
-        yield "    scores[i, j] = T.exp2((scores[i, j] - shift[i]) * factor)"
-        yield "T.reduce_sum(scores, piece_sum, dim=1)"
-        yield f"for i in T.Parallel({m}):"
-        yield "    row_sum[i] = row_sum[i] * rescale[i] + piece_sum[i]"
-        yield f"for i, d in T.Parallel({m}, {self.width}):"
-        yield "    acc[i, d] *= rescale[i]"
-        weights = "scores"
-        if self._is_narrow:
-            weights = "weights"
-            yield "T.copy(scores, weights)"
-        yield f"T.copy({self.v}[{values}], {self.v}_shared)"
-        yield f"T.gemm({weights}, {self.v}_shared, acc, {full_row})"
+        value = f"{self.v}[{values}]"
+        yield from rescaled(m, n, self.width, self._is_narrow, value, f"{self.v}_shared")
 
     @property
     def _factor(self) -> float:
         """What scores are multiplied by to be exponents of 2; what a mask is added to has been
         scaled before.
         """
-        return _LOG2_E if self.mask else self.scale * _LOG2_E
+        return LOG2_E if self.mask else self.scale * LOG2_E
 
     def _masking(self) -> Iterator[str]:
         """What becomes of scores: a mask is added, and a query does not see keys behind the last
@@ -280,9 +298,7 @@ class _Writer:
             common = str(self.keys)
         else:
             return
-        yield f"if (k + 1) * {n} > {common}:  # not every query sees all these keys"
-        yield f"    {loop}"
-        yield f"        scores[i, j] = T.if_then_else({seen}, scores[i, j], unseen)"
+        yield from unseen_keys(m, n, seen, common)
 
     def _mask_element(self) -> str:
         argument = self.arguments[3]

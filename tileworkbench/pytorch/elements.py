@@ -67,7 +67,7 @@ class Elements:
     """The elements of the values of `members` at indices of coordinates.
 
     `leaf` makes the parameter of a tensor that they are loaded from; `given` are values that the
-    loop has already. `lines` are then the definitions in order, one a line.
+    loop has already, each with the index that they are at.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Elements:
         members: Sequence[Node],
         names: Names,
         leaf: Callable[[Node], str],
-        given: Mapping[Node, Term] | None = None,
+        given: Mapping[Node, tuple[Term, Index]] | None = None,
     ) -> None:
         self.members, self.names, self.leaf = set(members), names, leaf
         self.given = dict(given or {})
@@ -88,7 +88,10 @@ class Elements:
         if isinstance(node, _NUMBERS) or node is None or isinstance(node, str):
             return node
         if node in self.given:
-            return self.given[node]
+            term, place = self.given[node]
+            if _flat(index) != _flat(place):
+                raise NoRuleError("a value that is read at another place than its own")
+            return term
         key = (node, index)
         if key not in self._of:
             self._of[key] = self._made(node, index)
@@ -260,9 +263,53 @@ def broadcast(index: Index, shape: Extents) -> Index:
     return tuple(() if extent == 1 else axes for axes, extent in zip(last, shape, strict=True))
 
 
+def _flat(index: Index) -> list[Axis]:
+    return [axis for axes in index for axis in axes if axis.extent != 1]
+
+
+def located(node: Node, index: Index, through: Sequence[str]) -> tuple[Node, Index]:
+    """What a value is a view of, and the index of an element in that; `through` are the operations
+    that only say where elements are.
+    """
+    while name_of(node) in through:
+        operand = node.args[0]
+        if name_of(node) in aten.TRANSPOSITIONS:
+            index = _turned(node, index)
+        elif name_of(node) == aten.EXPANSION:
+            index = broadcast(index, shape_of(operand))
+        else:
+            index = regrouped(index, shape_of(operand))
+        node = operand
+    return node, index
+
+
+class Extended:
+    """The extents of coordinates, which are cut as finely as shapes need it."""
+
+    def __init__(self, extents: Mapping[str, Sequence[int]]) -> None:
+        self.extents = {name: list(own) for name, own in extents.items()}
+
+    def until_fine(self, make: Callable[[Mapping[str, Sequence[int]]], Any]) -> Any:
+        """What `make` returns for extents that need no more cuts."""
+        while True:
+            try:
+                return make(self.extents)
+            except CutError as error:
+                self._cut(error)
+
+    def _cut(self, error: CutError) -> None:
+        own, inner = self.extents[error.axis.coordinate], 1
+        for at in reversed(range(len(own))):
+            if inner == error.axis.inner and own[at] == error.axis.extent:
+                own[at : at + 1] = [error.outer, own[at] // error.outer]
+                return
+            inner *= own[at]
+        raise NoRuleError("shapes that cut across each other")
+
+
 def regrouped(index: Index, shape: Extents) -> Index:
     """The index of the same element in another shape. Raises `CutError` for a finer one."""
-    flat = [axis for axes in index for axis in axes if axis.extent != 1]
+    flat = _flat(index)
     made = []
     for extent in shape:
         axes: list[Axis] = []
@@ -292,7 +339,7 @@ def split(axes: tuple[Axis, ...], outer: int) -> tuple[tuple[Axis, ...], tuple[A
 
 
 def _cut(axis: Axis, outer: int) -> None:
-    if is_open(axis.extent) or outer < 1 or axis.extent % outer:
+    if outer < 1 or axis.extent % outer or is_open(axis.extent // outer):
         raise NoRuleError("shapes that cut across each other")
     raise CutError(axis, outer)
 

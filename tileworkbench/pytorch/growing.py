@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from tileworkbench.bench.products import product_rates
-from tileworkbench.pytorch import aten, attention, convolutions, in_torch, shapes
+from tileworkbench.pytorch import aten, attention, convolutions, handwritten, in_torch, shapes
 from tileworkbench.pytorch.attention import Attention
 from tileworkbench.pytorch.dtypes import is_known
 from tileworkbench.pytorch.dtypes import name_of as dtype_name
@@ -26,6 +26,7 @@ from tileworkbench.pytorch.groups import (
     size_of,
     weight_of,
 )
+from tileworkbench.pytorch.handwritten import Handwritten
 from tileworkbench.pytorch.nodes import (
     Node,
     inputs_of,
@@ -48,6 +49,8 @@ AnyGroup = Group | Attention
 
 def text_of(group: AnyGroup, names: Mapping[Node, str], taken: Collection[str] = ()) -> Written:
     """The kernel of a group; see `writing.written`."""
+    if isinstance(group, Handwritten):
+        return handwritten.written(group, names, taken)
     if isinstance(group, Attention):
         return attention.written(group, names, taken)
     return written(group, plan(group), names, taken)
@@ -299,19 +302,29 @@ def _extents(group: AnyGroup) -> Iterator[Extents]:
         yield shape_of(group.prologue[-1])
 
 
-def _claim_prologues(
-    nodes: Sequence[Node], groups: dict[int, AnyGroup], home: dict[Node, int]
+def _claim(
+    nodes: Sequence[Node],
+    groups: dict[int, AnyGroup],
+    home: dict[Node, int],
+    wanted: set[int],
+    refused: Collection[Node],
 ) -> set[Node]:
-    """Begin the groups of products that compute an operand in their tiles; their nodes so far."""
+    """Begin the groups that are found from a product backwards, and return their operations:
+    attention that is written out, products that compute an operand in their tiles.
+    """
     claimed: set[Node] = set()
     for node in nodes:
-        if name_of(node) not in aten.PRODUCTS:
+        if name_of(node) not in aten.PRODUCTS or node in refused:
             continue
         try:
-            group = started(node)
-        except NoRuleError:
+            group = handwritten.attention_of(node) or started(node)
+        except NoRuleError as error:
+            if isinstance(error, OpenSizeError) and not wanted:
+                wanted.add(error.size)
             continue  # and the reason is found when it is its turn
-        if isinstance(group, Group) and group.prologue:
+        if any(each in refused for each in group.nodes):
+            continue
+        if isinstance(group, Handwritten) or (isinstance(group, Group) and group.prologue):
             home.update(dict.fromkeys(group.nodes, len(groups)))
             groups[len(groups)] = group
             claimed |= set(group.nodes)
@@ -328,7 +341,7 @@ def _grown(
     groups: dict[int, AnyGroup] = {}
     home: dict[Node, int] = {}
     reasons: dict[Node, str] = {}
-    claimed = _claim_prologues([each for each in nodes if each not in refused], groups, home)
+    claimed = _claim(nodes, groups, home, wanted, refused)
     for node in nodes:
         if node.op != "call_function" or node in claimed:
             continue

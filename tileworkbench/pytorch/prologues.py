@@ -12,7 +12,7 @@ from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch import aten
 from tileworkbench.pytorch.body import Names
 from tileworkbench.pytorch.dtypes import name_of as dtype_name
-from tileworkbench.pytorch.elements import CutError, Elements, is_element, whole
+from tileworkbench.pytorch.elements import Elements, Extended, is_element, whole
 from tileworkbench.pytorch.nodes import (
     Node,
     assigned_names,
@@ -24,7 +24,6 @@ from tileworkbench.pytorch.nodes import (
 )
 from tileworkbench.pytorch.shapes import Extents
 from tileworkbench.pytorch.sizes import is_open
-from tileworkbench.pytorch.terms import NoRuleError
 from tileworkbench.pytorch.written import base_name
 
 COORDINATES = ("depth", "column")  # what the lines of a tile call its place
@@ -86,18 +85,17 @@ def tile_lines(
     """The tile of `root`, (depth, columns) of a product; `called` are the user's names for tensors.
     Raises `NoRuleError` where it has no expression.
     """
-    extents = [[size] for size in shape_of(root)]
-    while True:
-        try:
-            return _tile_lines(root, members, extents, body, called)
-        except CutError as error:
-            _refine(extents, error)
+    cuts = Extended(dict(zip(COORDINATES, ([size] for size in shape_of(root)), strict=True)))
+    made: TileLines = cuts.until_fine(
+        lambda extents: _tile_lines(root, members, extents, body, called)
+    )
+    return made
 
 
 def _tile_lines(
     root: Node,
     members: Sequence[Node],
-    extents: Sequence[Sequence[int]],
+    extents: Mapping[str, Sequence[int]],
     body: Names,
     called: Mapping[Node, str],
 ) -> TileLines:
@@ -109,7 +107,7 @@ def _tile_lines(
             leaves[node] = trial.name(base_name(node, called))
         return leaves[node]
 
-    index = tuple(whole(name, cut) for name, cut in zip(COORDINATES, extents, strict=True))
+    index = tuple(whole(name, cut) for name, cut in extents.items())
     elements = Elements(members, trial, leaf)
     term = elements.at(root, index)
     lines, (element,) = elements.lines([term])
@@ -125,15 +123,3 @@ def _tile_lines(
 def leaf_shape(node: Node) -> Extents:
     """The extents of what a tile reads, as the kernel takes it."""
     return shape_of(node) or (1,)
-
-
-def _refine(extents: list[list[int]], error: CutError) -> None:
-    """Cut an axis in two."""
-    own = extents[COORDINATES.index(error.axis.coordinate)]
-    inner = 1
-    for at in reversed(range(len(own))):
-        if inner == error.axis.inner:
-            own[at : at + 1] = [error.outer, own[at] // error.outer]
-            return
-        inner *= own[at]
-    raise NoRuleError("shapes that cut across each other")

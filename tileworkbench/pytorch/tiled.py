@@ -147,8 +147,9 @@ def tile(
     `@tw.tile`, it is compiled by its first call. When a size changes, it is compiled once more, for
     every such size; `dynamic` is as for `torch.compile`: True does that at once, False compiles for
     each shape. Rows that are reduced, and the width of products, are always known. Element-wise
-    operations, reductions and normalisations over the last dimensions, products with what follows
-    them, embeddings and attention become kernels; everything else runs in torch.
+    operations, reductions and normalisations over the last dimensions, products and convolutions
+    with what follows them, embeddings and attention become kernels, as far as they are faster;
+    everything else runs in torch.
     Gradients flow as in torch, and their graphs are compiled too. `target` is as for
     `tw.compile`, and runs on the CPU: "cpu", "sim:..." or "ptx:...".
 
