@@ -149,8 +149,11 @@ def test_what_is_no_attention_of_its_own() -> None:
     def turned(q: Any, k: Any, v: Any) -> Any:
         return torch.softmax((q @ k.mT).mT, -1) @ v
 
+    def keys_by_columns(q: Any, k: Any, v: Any) -> Any:
+        return torch.softmax(q @ (k.reshape(2, 4, 32, 64) * 2), -1) @ v
+
     q, k, v = torch.randn(3, 2, 4, 64, 32).unbind(0)
-    for call in (with_weights, dropped, over_queries, turned):
+    for call in (with_weights, dropped, over_queries, turned, keys_by_columns):
         tiled = tw.tile(call)
         tiled.check(q, k, v)
         assert "attention" not in tiled.kernels

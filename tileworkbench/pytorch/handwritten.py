@@ -219,7 +219,7 @@ class _Writer:
             else:
                 places.append(text_of_axes(axes))
         if len(order) != 2 or order[1] not in ("d", "e"):
-            raise NoRuleError("rows that are not one behind the other")
+            raise NoRuleError("rows that other shapes cut across")
         return self._leaf(source), ", ".join(places)
 
     def _score(self) -> tuple[list[str], str]:
