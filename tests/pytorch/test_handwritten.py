@@ -160,7 +160,7 @@ def test_what_is_no_attention_of_its_own() -> None:
     few = torch.randn(2, 4, 8, 32)
     tiled = tw.tile(lambda q: torch.softmax(q @ q.mT, -1) @ q)
     tiled.check(few)
-    assert not tiled.kernels
+    assert "attention" not in tiled.kernels
 
 
 @pytest.mark.slow

@@ -267,7 +267,7 @@ def _flat(index: Index) -> list[Axis]:
     return [axis for axes in index for axis in axes if axis.extent != 1]
 
 
-def located(node: Node, index: Index, through: Sequence[str]) -> tuple[Node, Index]:
+def viewed_at(node: Node, index: Index, through: Sequence[str]) -> tuple[Node, Index]:
     """What a value is a view of, and the index of an element in that; `through` are the operations
     that only say where elements are.
     """

@@ -31,9 +31,9 @@ from tileworkbench.pytorch.elements import (
     Extended,
     Index,
     is_element,
-    located,
     regrouped,
     text_of_axes,
+    viewed_at,
     whole,
 )
 from tileworkbench.pytorch.nodes import (
@@ -118,7 +118,7 @@ def _is_inside(node: Node, inside: set[Node]) -> bool:
 
 def _backwards(graph: object, product: Node) -> Iterator[Node]:
     node = product.prev
-    while node.op == "call_function":
+    while node.op not in ("placeholder", "root"):  # constants may stand between operations
         yield node
         node = node.prev
 
@@ -204,7 +204,7 @@ class _Writer:
         self, operand: Node, coordinates: tuple[str, str], block: str, count: int
     ) -> tuple[str, str]:
         """(what holds the rows of an operand, the index of `count` of them)."""
-        source, index = located(operand, self._index(operand, *coordinates), _THROUGH)
+        source, index = viewed_at(operand, self._index(operand, *coordinates), _THROUGH)
         places, order = [], []
         for axes in index:
             of = [each.coordinate for each in axes if each.extent != 1]

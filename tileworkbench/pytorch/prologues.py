@@ -53,7 +53,7 @@ def prologue_of(product: Node) -> tuple[Node, ...]:
     members: set[Node] = set()
     chain: list[Node] = []
     node = root
-    while node.op == "call_function":  # backwards: users come first
+    while node.op not in ("placeholder", "root"):  # backwards: users come first
         used = any(user is product or user in members for user in node.users)
         inside = all(user is product or user in members for user in node.users)
         if used and inside and is_element(node):

@@ -16,6 +16,7 @@ from tileworkbench.pytorch import aten
 from tileworkbench.pytorch.attention import Attention
 from tileworkbench.pytorch.calls import Call
 from tileworkbench.pytorch.growing import AnyGroup
+from tileworkbench.pytorch.handwritten import Handwritten
 from tileworkbench.pytorch.nodes import Node, name_of, shape_of, value_of
 from tileworkbench.pytorch.sizes import OpenSizes
 
@@ -57,6 +58,9 @@ def tried(group: AnyGroup) -> tuple[Node, ...]:
 
 def _operations(group: AnyGroup, sizes: OpenSizes) -> float:
     """Multiplications and additions of a group's products."""
+    if isinstance(group, Handwritten):
+        widths = shape_of(group.scores.args[0])[-1] + shape_of(group.members[-1])[-1]
+        return 2.0 * sizes.hint(prod(shape_of(group.softmax))) * widths
     if isinstance(group, Attention):
         query, key = shape_of(group.node.args[0]), shape_of(group.node.args[1])
         return 4.0 * sizes.hint(prod(query)) * sizes.hint(key[2])
