@@ -9,8 +9,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tileworkbench.bench import products
 from tileworkbench.compiler.diagnostics import DeviceAssertError
-from tileworkbench.pytorch import trials
+from tileworkbench.pytorch import backend, trials, vectors
 from tileworkbench.pytorch.backend import Settings, tile_backend
 from tileworkbench.pytorch.calls import Call
 from tileworkbench.pytorch.forms import form_of
@@ -30,8 +31,8 @@ def _fresh_dynamo() -> Any:
 
 
 def compiled(fn: Any, report: Report, settings: Settings = EVERYTHING) -> Any:
-    backend = functools.partial(tile_backend, report=report, settings=settings)
-    return torch.compile(fn, backend=backend)
+    into = functools.partial(tile_backend, report=report, settings=settings)
+    return torch.compile(fn, backend=into)
 
 
 @pytest.fixture
@@ -173,10 +174,19 @@ def test_old_contents_that_are_read_again_stay(reads: str) -> None:
 # Vectors
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.fixture
+def widens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor that has no instructions for 16-bit floats."""
+    rates = products.product_rates
+    monkeypatch.setattr(vectors, "product_rates", lambda dtype: rates(dtype, ()))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("shape", [(512,), (1, 512), (1, 1, 512)])
 @pytest.mark.parametrize("has_bias", [False, True])
-def test_a_layer_of_one_row_is_a_reduction(shape: Any, dtype: Any, has_bias: bool) -> None:
+def test_a_layer_of_one_row_is_a_reduction(
+    shape: Any, dtype: Any, has_bias: bool, widens: None
+) -> None:
     x, w = torch.randn(shape).to(dtype), (torch.randn(300, 512) / 20).to(dtype)
     b = torch.randn(300).to(dtype) if has_bias else None
     report = Report()
@@ -187,18 +197,22 @@ def test_a_layer_of_one_row_is_a_reduction(shape: Any, dtype: Any, has_bias: boo
     with torch.no_grad():
         found = compiled(fn, report, Settings())(x, w, b)
         exact = fn(*(None if each is None else each.double() for each in (x, w, b)))
-    tolerance = {torch.float32: 1e-5}.get(dtype, 1e-2)
-    torch.testing.assert_close(found.double(), exact, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(found.double(), exact, rtol=1e-2, atol=1e-2)
     assert found.shape == exact.shape and "mv" in report.parts[0].operations
     assert "T.reduce_sum" in report.source
 
 
-def test_products_of_more_rows_or_of_other_orders_are_no_vectors() -> None:
-    for fn in (lambda x, w: x[:2] @ w.t(), lambda x, w: x[:1] @ w):
+def test_products_of_more_rows_of_other_orders_or_float32_are_no_vectors(widens: None) -> None:
+    for fn, dtype in (
+        (lambda x, w: x[:2] @ w.t(), torch.bfloat16),
+        (lambda x, w: x[:1] @ w, torch.bfloat16),
+        (lambda x, w: x[:1] @ w.t(), torch.float32),
+    ):
         report = Report()
-        x, w = torch.randn(3, 128), torch.randn(128, 128)
+        x, w = torch.randn(3, 128).to(dtype), torch.randn(128, 128).to(dtype)
         with torch.no_grad():
-            torch.testing.assert_close(compiled(fn, report)(x, w), fn(x, w))
+            near = {"rtol": 1e-2, "atol": 1e-1}
+            torch.testing.assert_close(compiled(fn, report)(x, w), fn(x, w), **near)
         assert "mv" not in str(report)
 
 
@@ -268,6 +282,7 @@ def test_a_product_that_is_slower_than_torchs_runs_in_torch(
         return [1e-3, 2e-3] if kernel_is_faster else [2e-3, 1e-3]
 
     monkeypatch.setattr(trials, "_times", times)
+    monkeypatch.setattr(backend, "graph_trial", lambda *_: "")
     x, a, b = torch.randn(128, 256), torch.randn(512, 256) / 16, torch.randn(256, 512) / 22
     report = Report()
     state = torch.get_rng_state()
@@ -285,23 +300,53 @@ def test_a_product_that_is_slower_than_torchs_runs_in_torch(
 
 
 def test_a_vector_that_torch_multiplies_faster_leaves_the_rest(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, widens: None
 ) -> None:
     monkeypatch.setattr(trials, "_times", lambda *_: [2e-3, 1e-3])
-    x, w = torch.randn(1, 1024), torch.randn(2048, 1024) / 32
+    monkeypatch.setattr(backend, "graph_trial", lambda *_: "")
+    x, w = torch.randn(1, 1024).bfloat16(), (torch.randn(2048, 1024) / 32).bfloat16()
     report = Report()
     with torch.no_grad():
         found = compiled(lambda x, w: torch.tanh(F.linear(x, w)) * 2, report)(x, w)
-        torch.testing.assert_close(found, torch.tanh(F.linear(x, w)) * 2)
+        near = {"rtol": 2e-2, "atol": 2e-2}
+        torch.testing.assert_close(found, torch.tanh(F.linear(x, w)) * 2, **near)
     assert report.in_torch == [("aten.mv.default", "measured: torch takes 1 ms, a kernel 2 ms")]
     assert [part.operations for part in report.parts] == [("tanh", "mul")]
 
 
 def test_little_work_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trials, "_times", lambda *_: pytest.fail("it was measured"))
+    monkeypatch.setattr(backend, "graph_trial", lambda *_: "")
     x, a, b = torch.randn(32, 64), torch.randn(64, 64), torch.randn(64, 64)
     with torch.no_grad():
         torch.testing.assert_close(compiled(_mlp, Report())(x, a, b), _mlp(x, a, b))
+
+
+@pytest.mark.parametrize("kernels_are_faster", [True, False])
+def test_a_graph_that_is_slower_with_kernels_runs_as_it_was_captured(
+    kernels_are_faster: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def times(calls: Any, sets: Any) -> list[float]:
+        mine, theirs = (call(*[each.clone() for each in sets[0]]) for call in calls)
+        torch.testing.assert_close(mine, theirs)
+        return [1e-3, 2e-3] if kernels_are_faster else [2e-3, 1e-3]
+
+    def fn(cache: Any, x: Any) -> Any:
+        cache.add_(1)
+        return torch.exp(x) * 2 + cache
+
+    monkeypatch.setattr(trials, "_times", times)
+    mine, theirs, x = torch.zeros(8), torch.zeros(8), torch.randn(4, 8)
+    report = Report()
+    with torch.no_grad():
+        call = compiled(fn, report)
+        for _ in range(2):  # what is measured does not touch the user's tensors
+            torch.testing.assert_close(call(mine, x), fn(theirs, x))
+            assert torch.equal(mine, theirs)
+    assert bool(report.parts) == kernels_are_faster == bool(report.forms)
+    if not kernels_are_faster:
+        reason = "measured: the whole graph takes torch 1 ms, with kernels 2 ms"
+        assert {why for _, why in report.in_torch} == {reason}
 
 
 def test_calls_are_timed_in_turns_with_tensors_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -368,14 +413,14 @@ def test_random_numbers_are_no_constants() -> None:
 # Views
 
 
-def _operations(fn: Any, *args: Any) -> list[str]:
+def _operations(fn: Any, *args: Any, near: Any = None) -> list[str]:
     """The operations of torch in a call of a compiled function, which agrees with it."""
     call = compiled(fn, Report())
     with torch.no_grad():
         for _ in range(2):
             mine = call(*(each.clone() for each in args))
         theirs = fn(*(each.clone() for each in args))
-        torch.testing.assert_close(mine, theirs)
+        torch.testing.assert_close(mine, theirs, **(near or {}))
         assert mine.stride() == theirs.stride()
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
             call(*args)
@@ -408,10 +453,11 @@ def test_views_of_a_cache_that_lies_in_a_larger_one() -> None:
     assert torch.equal(mine, theirs)
 
 
-def test_layers_of_one_row_are_viewed_once() -> None:
+def test_layers_of_one_row_are_viewed_once(widens: None) -> None:
     def queries(x: Any, w: Any) -> Any:
         y = F.linear(x, w).view(1, 1, 4, 64).transpose(1, 2)
-        return torch.cumprod(y, -1)
+        return torch.sort(y, -1).values
 
-    names = _operations(queries, torch.rand(1, 1, 512), torch.rand(256, 512) / 64)
+    args = torch.rand(1, 1, 512).bfloat16(), (torch.rand(256, 512) / 64).bfloat16()
+    names = _operations(queries, *args, near={"rtol": 1e-2, "atol": 1e-2})
     assert not {"aten::transpose", "aten::view", "aten::t"} & set(names)

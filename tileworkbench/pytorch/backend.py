@@ -29,7 +29,7 @@ from tileworkbench.pytorch.making import Maker
 from tileworkbench.pytorch.nodes import Node, is_work, line_of, name_of, stand_in, value_of
 from tileworkbench.pytorch.report import Operation, Part, Report
 from tileworkbench.pytorch.sizes import OpenSizes
-from tileworkbench.pytorch.trials import tried
+from tileworkbench.pytorch.trials import graph_trial, tried
 from tileworkbench.pytorch.vectors import use_vectors
 from tileworkbench.pytorch.view_chains import shorten_views
 
@@ -184,13 +184,24 @@ def tile_backend(
         decompositions={},
         keep_inference_input_mutations=True,  # as nodes of the graph, which `in_place` looks at
     )
-    before = len(collected.parts)
+    before = len(collected.parts), len(collected.operations)
     compiled: Callable[..., Any] = backend(module, inputs)
-    if len(collected.parts) == before and not _takes_gradients(inputs):
-        # As it was captured it has fewer calls than operations: a linear layer is one.
-        own: Callable[..., Any] = module.forward
+    if _takes_gradients(inputs):
+        return compiled
+    # As it was captured it has fewer calls than operations: a linear layer is one.
+    own: Callable[..., Any] = module.forward
+    if len(collected.parts) == before[0] and not _has_kernels(collected, before[1]):
         return own
+    if all(part.kernel.run_at is not None for part in collected.parts):
+        reason = graph_trial(compiled, own, inputs)
+        if reason:
+            collected.withdraw(*before, reason)
+            return own
     return compiled
+
+
+def _has_kernels(report: Report, first: int) -> bool:
+    return any(each.kernel for each in report.operations[first:])
 
 
 def _takes_gradients(inputs: Sequence[Any]) -> bool:

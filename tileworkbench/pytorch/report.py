@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 from tileworkbench.compiler.fast_dataclass import dataclass
@@ -62,6 +62,18 @@ class Report:
     operations: list[Operation] = field(default_factory=list)
     breaks: list[str] = field(default_factory=list)
     forms: dict[str, Part] = field(default_factory=dict, repr=False)
+
+    def withdraw(self, parts: int, operations: int, reason: str) -> None:
+        """Take back the kernels behind the first `parts`, and say of the operations behind the
+        first `operations` that torch runs them, and why.
+        """
+        gone = self.parts[parts:]
+        del self.parts[parts:]
+        self.forms = {form: part for form, part in self.forms.items() if part not in gone}
+        self.operations[operations:] = [
+            replace(each, kernel="", reason=reason) if each.kernel else each
+            for each in self.operations[operations:]
+        ]
 
     @property
     def in_torch(self) -> list[tuple[str, str]]:

@@ -24,6 +24,7 @@ _LEAST_OPERATIONS = 2e7  # of a group that is measured: some tenths of a millise
 _VECTOR = "aten.mv.default"
 _OPERATIONS_OF_A_READ = 40.0  # as long as an element takes from memory to a vector's product
 _ROUNDS, _SECONDS = (4, 30), 0.03
+_MOST_BYTES = 1 << 30  # of a graph's inputs that are made up
 _COLD_BYTES, _MOST_COPIES = 16 << 20, 9
 _MARGIN = 1.05  # a kernel that is slower by less than this is kept
 
@@ -43,6 +44,42 @@ def trial(group: AnyGroup, call: Call, sizes: OpenSizes) -> str:
     if mine <= _MARGIN * others:
         return ""
     return f"measured: torch takes {_shown(others)}, a kernel {_shown(mine)}"
+
+
+def graph_trial(
+    with_kernels: Callable[..., Any], captured: Callable[..., Any], inputs: Sequence[Any]
+) -> str:
+    """Why a graph runs as torch captured it: "" if it is as fast with kernels, or was not tried.
+
+    Capture for a compiler takes layers apart into many operations, and each is a call from Python.
+    On few elements these calls are what takes time, and kernels may not make up for them.
+    """
+    import torch
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+    if not all(map(_is_plain, inputs)) or sum(each.nbytes for each in inputs) > _MOST_BYTES:
+        return ""
+    with torch.no_grad(), unset_fake_temporarily():
+        tensors = [_made_up(each, 0.02) for each in inputs]  # as small as the weights of models
+        try:
+            mine, others = _times([with_kernels, captured], [tensors])
+        except (IndexError, RuntimeError, ValueError):  # of what is made up
+            return ""
+    if mine <= _MARGIN * others:
+        return ""
+    return f"measured: the whole graph takes torch {_shown(others)}, with kernels {_shown(mine)}"
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether an input of a graph is a tensor of fixed sizes on the CPU."""
+    import torch
+
+    return (
+        isinstance(value, torch.Tensor)
+        and value.layout == torch.strided
+        and value.device.type == "cpu"
+        and all(isinstance(n, int) for n in (*value.shape, *value.stride()))
+    )
 
 
 def tried(group: AnyGroup) -> tuple[Node, ...]:
@@ -90,14 +127,16 @@ def _alone(group: AnyGroup, inputs: Sequence[Node]) -> Callable[..., Any]:
     return forward
 
 
-def _made_up(value: Any) -> Any:
+def _made_up(value: Any, spread: float = 1.0) -> Any:
     """A tensor with contents like this one, which has none."""
     import torch
 
     tensor = torch.empty_strided(tuple(value.shape), tuple(value.stride()), dtype=value.dtype)
     if not value.dtype.is_floating_point:
         return tensor.zero_()
-    return tensor.normal_(generator=torch.Generator().manual_seed(0))  # the user's is left alone
+    return tensor.normal_(
+        std=spread, generator=torch.Generator().manual_seed(0)
+    )  # the user's is left alone
 
 
 def _copies(nbytes: int) -> int:

@@ -1,13 +1,16 @@
 """Linear layers of one row, as what they are: a matrix times a vector.
 
 Decoding has one row. Its time is that of reading the weights, which a kernel does with what follows
-from the result in the same loop, as any reduction of rows.
+from the result in the same loop, as any reduction of rows. This is for 16-bit floats, where the
+processor has no instructions for them; torch reads float32 as fast.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from tileworkbench.bench.products import product_rates
+from tileworkbench.pytorch.dtypes import name_of as dtype_name
 from tileworkbench.pytorch.nodes import Node, is_view, name_of, readers_of, value_of
 
 _LEAST_WEIGHTS = 8192  # fewer are as fast in torch
@@ -54,8 +57,10 @@ def _operands(node: Node) -> tuple[Node, ...] | None:
     if not all(isinstance(size, int) for value in values for size in value.shape):
         return None
     is_row = values[0].shape[0] == 1 and all(value.is_contiguous() for value in values)
-    is_fit = values[0].dtype == values[1].dtype and values[1].dtype.is_floating_point
-    if not is_row or not is_fit or values[1].numel() < _LEAST_WEIGHTS:
+    kind = dtype_name(values[1].dtype)
+    if values[0].dtype != values[1].dtype or kind not in ("bfloat16", "float16"):
+        return None  # torch reads float32 as fast
+    if not is_row or values[1].numel() < _LEAST_WEIGHTS or not product_rates(kind).kernel_is_faster:
         return None
     return (*bias, x, weight)
 
