@@ -349,6 +349,39 @@ def test_a_graph_that_is_slower_with_kernels_runs_as_it_was_captured(
         assert {why for _, why in report.in_torch} == {reason}
 
 
+def test_a_trial_draws_no_random_numbers_of_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fn(x: Any) -> Any:
+        return torch.exp(x + torch.rand(8)) * 2
+
+    monkeypatch.setattr(trials, "_times", _times)
+    call = compiled(fn, Report())
+    with torch.no_grad():
+        torch.manual_seed(5)
+        first = call(torch.zeros(8))
+        torch.manual_seed(5)
+        assert torch.equal(call(torch.zeros(8)), first)
+        torch.manual_seed(5)
+        torch.testing.assert_close(fn(torch.zeros(8)), first)
+
+
+def test_an_operator_that_writes_elsewhere_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[Any] = []
+
+    @torch.library.custom_op("tests_trials::count", mutates_args=("counter",))
+    def count(counter: torch.Tensor, x: torch.Tensor) -> None:
+        written.append(counter.add_(1))
+
+    def fn(counter: Any, x: Any) -> Any:
+        count(counter, x)
+        return torch.exp(x) * 2 + counter
+
+    monkeypatch.setattr(trials, "_times", _times)
+    counter, x = torch.zeros(8), torch.zeros(8)
+    with torch.no_grad():
+        found = compiled(fn, Report())(counter, x)
+    assert len(written) == 1 and torch.equal(found, torch.full((8,), 3.0))
+
+
 def test_calls_are_timed_in_turns_with_tensors_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(1000))
     monkeypatch.setattr(trials.time, "perf_counter", lambda: next(clock))

@@ -193,7 +193,7 @@ def tile_backend(
     if len(collected.parts) == before[0] and not _has_kernels(collected, before[1]):
         return own
     if all(part.kernel.run_at is not None for part in collected.parts):
-        reason = graph_trial(compiled, own, inputs)
+        reason = graph_trial(compiled, module, inputs)
         if reason:
             collected.withdraw(*before, reason)
             return own

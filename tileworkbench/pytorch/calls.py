@@ -2,7 +2,7 @@
 
 A graph's tensors are known: torch has checked the inputs, and their views only say how memory is
 read. So where all sizes are fixed, a call takes the tensors behind the views, adds up addresses and
-starts the kernel; nothing is checked again, and torch makes no view.
+starts the kernel; only strides are looked at again, and torch makes no view.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from tileworkbench.workbench.kernel import Kernel
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a view's elements are: `offset` bytes behind the first one of the tensor `base`.
-    `strides` are those that `base` must have, None where torch has checked them.
-    """
+    """Where a view's elements are: `offset` bytes behind the first one of the tensor `base`, which
+    has these `strides`."""
 
     base: Node
     offset: int
-    strides: Extents | None
+    strides: Extents
 
 
 def place_of(each: Tensor) -> Place | None:
@@ -43,8 +42,7 @@ def place_of(each: Tensor) -> Place | None:
     if not _is_dense([(value.shape[at], value.stride(at)) for at in order]):
         return None
     offset = (value.storage_offset() - whole.storage_offset()) * value.itemsize
-    made_here = base.op == "call_function"
-    return Place(base, offset, tuple(whole.stride()) if made_here else None)
+    return Place(base, offset, tuple(whole.stride()))
 
 
 def _is_dense(extents: Sequence[tuple[int, int]]) -> bool:
@@ -86,7 +84,7 @@ class Call:
         self._strides = [
             (at, place.strides)
             for at, place in zip(self._from, self._places, strict=True)
-            if place is not None and place.strides is not None
+            if place is not None
         ]
         self._copied = [at for at, place in enumerate(self._places) if place is None]
 

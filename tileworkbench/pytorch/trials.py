@@ -8,7 +8,8 @@ compiled, on made-up tensors; the slower of the two is not used.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 from typing import Any
 
@@ -34,9 +35,8 @@ def trial(group: AnyGroup, call: Call, sizes: OpenSizes) -> str:
     if call.run is None or _operations(group, sizes) < _LEAST_OPERATIONS:
         return ""
     import torch
-    from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-    with torch.no_grad(), unset_fake_temporarily():  # torch compiles with tensors without contents
+    with torch.no_grad(), _apart():
         values = [value_of(node) for node in call.nodes]
         count = _copies(sum(value.nbytes for value in values))
         sets = [[_made_up(value) for value in values] for _ in range(count)]
@@ -46,28 +46,50 @@ def trial(group: AnyGroup, call: Call, sizes: OpenSizes) -> str:
     return f"measured: torch takes {_shown(others)}, a kernel {_shown(mine)}"
 
 
-def graph_trial(
-    with_kernels: Callable[..., Any], captured: Callable[..., Any], inputs: Sequence[Any]
-) -> str:
+def graph_trial(with_kernels: Callable[..., Any], captured: Any, inputs: Sequence[Any]) -> str:
     """Why a graph runs as torch captured it: "" if it is as fast with kernels, or was not tried.
 
     Capture for a compiler takes layers apart into many operations, and each is a call from Python.
-    On few elements these calls are what takes time, and kernels may not make up for them.
+    On few elements these calls are what takes time, and kernels may not make up for them. A graph
+    is tried where a run touches nothing but its inputs, which are made up here.
     """
     import torch
-    from torch._subclasses.fake_tensor import unset_fake_temporarily
 
     if not all(map(_is_plain, inputs)) or sum(each.nbytes for each in inputs) > _MOST_BYTES:
         return ""
-    with torch.no_grad(), unset_fake_temporarily():
+    if any(map(_has_effects, captured.graph.nodes)):
+        return ""
+    with torch.no_grad(), _apart():
         tensors = [_made_up(each, 0.02) for each in inputs]  # as small as the weights of models
         try:
-            mine, others = _times([with_kernels, captured], [tensors])
+            mine, others = _times([with_kernels, captured.forward], [tensors])
         except (IndexError, RuntimeError, ValueError):  # of what is made up
             return ""
     if mine <= _MARGIN * others:
         return ""
     return f"measured: the whole graph takes torch {_shown(others)}, with kernels {_shown(mine)}"
+
+
+@contextmanager
+def _apart() -> Iterator[None]:
+    """Real tensors, where torch compiles with those without contents; random numbers that are drawn
+    in here are not missing afterwards.
+    """
+    import torch
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+    with unset_fake_temporarily(), torch.random.fork_rng(devices=[]):
+        yield
+
+
+def _has_effects(node: Node) -> bool:
+    """Whether a run of a captured node may change what is no input of its graph."""
+    target = node.target
+    overloads = [getattr(target, name) for name in getattr(target, "overloads", list)()]
+    schemas = [each._schema for each in overloads] or [getattr(target, "_schema", None)]
+    own = str(target).startswith(("aten.", "aten::"))
+    is_mutable = not own and any(each is not None and each.is_mutable for each in schemas)
+    return node.op in ("get_attr", "call_module") or is_mutable
 
 
 def _is_plain(value: Any) -> bool:
