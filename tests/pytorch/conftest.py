@@ -1,8 +1,22 @@
-"""What is measured when a graph is compiled decides nothing in tests: kernels are taken to win."""
+"""What tests of torch share: compilers that have seen nothing, and no times.
+
+What is measured when a graph is compiled decides nothing here: kernels are taken to win.
+"""
+
+from typing import Any
 
 import pytest
+import torch
 
 from tileworkbench.pytorch import trials
+
+
+@pytest.fixture(autouse=True)
+def _fresh_dynamo() -> Any:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
 
 
 @pytest.fixture(autouse=True)

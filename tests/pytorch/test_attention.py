@@ -11,14 +11,6 @@ import tileworkbench as tw
 from tileworkbench.workbench.inputs import make_inputs
 
 
-@pytest.fixture(autouse=True)
-def _fresh_dynamo() -> Any:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
-
-
 def attend(query: Any, key: Any, value: Any, mask: Any = None, **how: Any) -> Any:
     shares = query.shape[1] != key.shape[1]
     return F.scaled_dot_product_attention(query, key, value, mask, enable_gqa=shares, **how)

@@ -12,14 +12,6 @@ from tileworkbench.pytorch.report import Report
 EVERYTHING = Settings(least_work=1, least_elements=1)
 
 
-@pytest.fixture(autouse=True)
-def _fresh_dynamo() -> Any:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
-
-
 def compiled(fn: Any, report: Report) -> Any:
     backend = functools.partial(tile_backend, report=report, settings=EVERYTHING)
     return torch.compile(fn, backend=backend)

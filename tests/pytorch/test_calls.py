@@ -22,14 +22,6 @@ _times = trials._times  # `conftest` puts another one in its place
 EVERYTHING = Settings(least_work=1, least_elements=1)
 
 
-@pytest.fixture(autouse=True)
-def _fresh_dynamo() -> Any:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
-
-
 def compiled(fn: Any, report: Report, settings: Settings = EVERYTHING) -> Any:
     into = functools.partial(tile_backend, report=report, settings=settings)
     return torch.compile(fn, backend=into)

@@ -16,14 +16,6 @@ from tileworkbench.workbench.inputs import make_inputs
 
 
 @pytest.fixture(autouse=True)
-def _fresh_dynamo() -> Any:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
-
-
-@pytest.fixture(autouse=True)
 def _without_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
     rates = products.product_rates
     monkeypatch.setattr(convolutions, "product_rates", lambda dtype: rates(dtype, ()))

@@ -16,14 +16,6 @@ from tileworkbench.pytorch.report import Report
 from tileworkbench.workbench.inputs import make_inputs
 
 
-@pytest.fixture(autouse=True)
-def _fresh_dynamo() -> Any:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
-
-
 def int8_by_row(x: Any, codes: Any, scales: Any) -> Any:
     weight = codes.to(x.dtype) * scales[:, None]
     return F.silu(F.linear(x, weight, scales))

@@ -19,14 +19,6 @@ from tileworkbench.workbench.checking import tolerance_of
 EVERYTHING = Settings(least_work=1, least_elements=1)
 
 
-@pytest.fixture(autouse=True)
-def _fresh_dynamo() -> Any:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
-
-
 def results_of(call: Callable[..., Any], args: Sequence[Any], gradients: bool) -> list[Any]:
     """Results, and the gradients of the sum of their squares."""
     floats = [each.detach().requires_grad_() for each in args if each.is_floating_point()]

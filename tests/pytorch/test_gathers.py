@@ -10,14 +10,6 @@ import torch.nn.functional as F
 import tileworkbench as tw
 
 
-@pytest.fixture(autouse=True)
-def _fresh_dynamo() -> Any:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_an_embedding_with_what_follows_it(dtype: Any) -> None:
     def embed(tokens: Any, table: Any, places: Any) -> Any:

@@ -12,14 +12,6 @@ import tileworkbench as tw
 from tileworkbench.workbench.inputs import make_inputs
 
 
-@pytest.fixture(autouse=True)
-def _fresh_dynamo() -> Any:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
-
-
 def plain(q: Any, k: Any, v: Any, mask: Any) -> Any:
     return torch.softmax(q @ k.transpose(-1, -2) / 8, -1) @ v
 

@@ -13,14 +13,6 @@ from tileworkbench.pytorch import growing
 from tileworkbench.workbench.inputs import make_inputs
 
 
-@pytest.fixture(autouse=True)
-def _fresh_dynamo() -> Any:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
-
-
 def has(monkeypatch: pytest.MonkeyPatch, *features: str) -> None:
     """Cut graphs as for a processor with these features."""
     rates = products.product_rates

@@ -13,14 +13,6 @@ from tileworkbench.pytorch.linears import join_linears
 from tileworkbench.pytorch.report import Report
 
 
-@pytest.fixture(autouse=True)
-def _fresh_dynamo() -> Any:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
-
-
 def compiled(fn: Any, report: Report, settings: Settings | None = None) -> Any:
     backend = functools.partial(tile_backend, report=report, settings=settings)
     return torch.compile(fn, backend=backend)

@@ -19,14 +19,6 @@ from tileworkbench.workbench.inputs import make_inputs
 EVERYTHING = Settings(least_work=1, least_elements=1)
 
 
-@pytest.fixture(autouse=True)
-def _fresh_dynamo() -> Any:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
-
-
 def compiled(
     fn: Callable[..., Any], report: Report, settings: Settings = EVERYTHING, **options: Any
 ) -> Any:
