@@ -118,7 +118,7 @@ def test_the_card_shows_what_tensors_and_tiles_cost() -> None:
 
 def test_the_card_says_who_copies_what_and_why() -> None:
     """Rows of 1000 bytes are none for the copy engine, so the threads of the loop stay together."""
-    lines = tw.compile(matmul(512, 512, 500, "float16"), target="sim:sm_90a").view().accesses
+    lines = tw.compile(matmul(512, 512, 500, "float16"), target="sim:sm_90a").view().variants
     assert re.match(
         r"A: cp\.async, because rows of 1000 bytes are not multiples of 16 \(copy, line \d+\)$",
         lines[0],
@@ -127,6 +127,6 @@ def test_the_card_says_who_copies_what_and_why() -> None:
     assert lines[2].startswith(
         "loop 'k': its threads start the copies, too, because threads do some of its copies"
     )
-    lines = tw.compile(matmul(512, 512, 512, "float16"), target="sim:sm_90a").view().accesses
+    lines = tw.compile(matmul(512, 512, 512, "float16"), target="sim:sm_90a").view().variants
     assert lines[0].startswith("A: TMA, 64-byte swizzle")
     assert lines[2].startswith("loop 'k': threads 0 to 127 multiply; threads 128 to 255 start")

@@ -153,7 +153,7 @@ def check_roofline(output: Locator) -> None:
     expect(view.locator("svg circle[data-point=matmul]")).to_be_visible()
     expect(view.locator(".tw-verdict")).to_have_count(1)
     sentence = view.locator(".tw-verdict").inner_text()
-    assert "Bound by " in sentence and "FLOP/B" in sentence, sentence
+    assert "-bound region" in sentence and "FLOP/B" in sentence, sentence
     view.locator("summary").get_by_text("Ceilings").click()
     ceilings = view.locator(".tw-ceilings").inner_text()
     assert all(name in ceilings for name in ("L1", "DRAM", "float32")), ceilings
@@ -191,6 +191,6 @@ def check_saved(
     roofline = received.output(ROOFLINE).last  # below what the cell prints
     for picture in (*pictures.all(), *roofline.locator("img").all()):
         assert picture.evaluate("image => image.naturalWidth") > 0
-    expect(roofline).to_contain_text("Bound by ")
+    expect(roofline).to_contain_text("-bound region")
     assert received.notebook.errors == []
     assert received.notebook.outside == []

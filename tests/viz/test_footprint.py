@@ -114,7 +114,7 @@ def test_readers_without_a_kernel_see_pictures_and_tables(view: KernelView) -> N
     page = view_html(view, "footprint")
     assert problems(page) == []
     assert page.count("data:image/png") == 3 and "all 16 blocks" in page and "0.0 %" in page
-    assert "coloured by the first block" in card_html(view)
+    assert "coloured by the first block" in card_html(view, limit=1 << 20)
 
 
 def test_why_there_is_nothing(view: KernelView) -> None:

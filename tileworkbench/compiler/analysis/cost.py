@@ -257,7 +257,7 @@ class _Counter:
     def number(self, value: Expr, env: dict[str, int]) -> float:
         try:
             return float(evaluate(value, env))
-        except (KeyError, ValueError, ZeroDivisionError):
+        except (KeyError, OverflowError, ValueError, ZeroDivisionError):
             return math.nan
 
     def factor(self, value: Expr) -> Factor:
