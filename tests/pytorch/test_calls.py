@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from tileworkbench.bench import products
-from tileworkbench.compiler.diagnostics import DeviceAssertError
+from tileworkbench.compiler.diagnostics import DeviceAssertError, interrupted
 from tileworkbench.pytorch import backend, trials, vectors
 from tileworkbench.pytorch.backend import Settings, tile_backend
 from tileworkbench.pytorch.calls import Call
@@ -102,6 +102,20 @@ def test_an_error_of_a_kernel_is_the_one_of_a_checked_call(calls: list[str]) -> 
     with torch.no_grad(), pytest.raises(DeviceAssertError, match="an index is out of range"):
         fn(table, at)
     assert calls == ["checked"]
+
+
+def test_a_kernel_that_is_interrupted_is_not_called_again(calls: list[str]) -> None:
+    x = torch.randn(6, 8)
+    call = _first_call(lambda x: torch.exp(x) * 2 + 1, x)
+    calls.clear()
+
+    def run(addresses: Any) -> None:
+        raise interrupted("exp_mul")
+
+    call.run = run
+    with pytest.raises(KeyboardInterrupt):
+        call(x)
+    assert calls == ["run"]
 
 
 def _first_call(fn: Any, *args: Any) -> Call:

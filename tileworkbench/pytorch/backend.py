@@ -190,7 +190,7 @@ def tile_backend(
         return compiled
     # As it was captured it has fewer calls than operations: a linear layer is one.
     own: Callable[..., Any] = module.forward
-    if len(collected.parts) == before[0] and not _has_kernels(collected, before[1]):
+    if not any(each.kernel for each in collected.operations[before[1] :]):
         return own
     if all(part.kernel.run_at is not None for part in collected.parts):
         reason = graph_trial(compiled, module, inputs)
@@ -198,10 +198,6 @@ def tile_backend(
             collected.withdraw(*before, reason)
             return own
     return compiled
-
-
-def _has_kernels(report: Report, first: int) -> bool:
-    return any(each.kernel for each in report.operations[first:])
 
 
 def _takes_gradients(inputs: Sequence[Any]) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from tileworkbench.compiler.diagnostics import RunError
+from tileworkbench.compiler.diagnostics import Interrupted, RunError
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch.nodes import Node, base_of, value_of
 from tileworkbench.pytorch.shapes import Extents
@@ -107,6 +107,8 @@ class Call:
         made = [torch.empty_strided(size, stride, dtype=dtype) for size, stride, dtype in self._new]
         try:
             self.run([*addresses, *(each.data_ptr() for each in made)])
+        except Interrupted:
+            raise  # the user wants no second run
         except RunError:
             return self._checked(tensors)  # which says more of it
         return made[0] if len(made) == 1 else made

@@ -156,9 +156,8 @@ def _made_up(value: Any, spread: float = 1.0) -> Any:
     tensor = torch.empty_strided(tuple(value.shape), tuple(value.stride()), dtype=value.dtype)
     if not value.dtype.is_floating_point:
         return tensor.zero_()
-    return tensor.normal_(
-        std=spread, generator=torch.Generator().manual_seed(0)
-    )  # the user's is left alone
+    own = torch.Generator().manual_seed(0)  # the user's is left alone
+    return tensor.normal_(std=spread, generator=own)
 
 
 def _copies(nbytes: int) -> int:
