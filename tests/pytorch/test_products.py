@@ -9,14 +9,14 @@ import torch.nn.functional as F
 
 import tileworkbench as tw
 from tileworkbench.bench import products
-from tileworkbench.pytorch import growing
+from tileworkbench.pytorch import rules
 from tileworkbench.workbench.inputs import make_inputs
 
 
 def has(monkeypatch: pytest.MonkeyPatch, *features: str) -> None:
     """Cut graphs as for a processor with these features."""
     rates = products.product_rates
-    monkeypatch.setattr(growing, "product_rates", lambda dtype: rates(dtype, features))
+    monkeypatch.setattr(rules, "product_rates", lambda dtype: rates(dtype, features))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -19,7 +19,6 @@ from tileworkbench.pytorch.groups import Group
 from tileworkbench.pytorch.growing import (
     LEAST_ELEMENTS,
     LEAST_WORK,
-    AnyGroup,
     find_groups,
     in_order,
 )
@@ -28,6 +27,7 @@ from tileworkbench.pytorch.linears import join_linears
 from tileworkbench.pytorch.making import Maker
 from tileworkbench.pytorch.nodes import Node, is_work, line_of, name_of, stand_in, value_of
 from tileworkbench.pytorch.report import Operation, Part, Report
+from tileworkbench.pytorch.rules import AnyGroup
 from tileworkbench.pytorch.sizes import OpenSizes
 from tileworkbench.pytorch.trials import graph_trial, tried
 from tileworkbench.pytorch.vectors import use_vectors

@@ -24,6 +24,7 @@ from tileworkbench.pytorch.nodes import (
     value_of,
 )
 from tileworkbench.pytorch.program import LONGEST_ROW, tile_of
+from tileworkbench.pytorch.rows import ROWS
 from tileworkbench.pytorch.shapes import Extents
 from tileworkbench.pytorch.sizes import OpenSizeError, is_open
 from tileworkbench.pytorch.terms import NoRuleError
@@ -88,8 +89,8 @@ class Group:
 def weight_of(node: Node) -> int:
     """How much work an operation is, in element-wise ones."""
     name = name_of(node)
-    if name in aten.ROWS:
-        return aten.ROWS[name].weight
+    if name in ROWS:
+        return ROWS[name].weight
     if name in aten.PRODUCTS:
         gains = name_of_dtype(value_of(node).dtype) != "float32"  # else it runs in torch
         return 1 + gains + (added_to(node) is not None)
@@ -198,7 +199,7 @@ def _pattern(group: Group, node: Node, operand: Node) -> shapes.Pattern:
 
 def domain_of(node: Node) -> Extents:
     """The extents that a member is computed over: a reduction's are those of what it reduces."""
-    if name_of(node) in aten.ROWS:
+    if name_of(node) in ROWS:
         return shape_of(node.args[0])
     if is_part(node):
         return shape_of(node.args[0].args[0])

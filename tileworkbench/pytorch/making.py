@@ -9,10 +9,10 @@ from typing import Any
 from tileworkbench.api import compile as compile_kernel
 from tileworkbench.pytorch.calls import Call
 from tileworkbench.pytorch.forms import form_of
-from tileworkbench.pytorch.growing import AnyGroup, text_of
 from tileworkbench.pytorch.nodes import Node, is_work, label_of
 from tileworkbench.pytorch.references import reference_of
 from tileworkbench.pytorch.report import Part, Report
+from tileworkbench.pytorch.rules import AnyGroup, text_of
 from tileworkbench.pytorch.sizes import OpenSizes
 from tileworkbench.pytorch.trials import trial
 from tileworkbench.pytorch.written import Written

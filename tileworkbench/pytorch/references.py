@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tileworkbench.pytorch.growing import AnyGroup
 from tileworkbench.pytorch.nodes import Node, is_number, value_of
+from tileworkbench.pytorch.rules import AnyGroup
 from tileworkbench.pytorch.shapes import Extents
 from tileworkbench.pytorch.sizes import OpenSizes
 from tileworkbench.pytorch.written import Written

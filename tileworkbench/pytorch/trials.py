@@ -16,9 +16,9 @@ from typing import Any
 from tileworkbench.pytorch import aten
 from tileworkbench.pytorch.attention import Attention
 from tileworkbench.pytorch.calls import Call
-from tileworkbench.pytorch.growing import AnyGroup
 from tileworkbench.pytorch.handwritten import Handwritten
 from tileworkbench.pytorch.nodes import Node, name_of, shape_of, value_of
+from tileworkbench.pytorch.rules import AnyGroup
 from tileworkbench.pytorch.sizes import OpenSizes
 
 _LEAST_OPERATIONS = 2e7  # of a group that is measured: some tenths of a millisecond

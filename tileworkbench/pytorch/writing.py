@@ -26,6 +26,7 @@ from tileworkbench.pytorch.nodes import (
 )
 from tileworkbench.pytorch.program import write
 from tileworkbench.pytorch.prologues import leaf_shape, tile_lines
+from tileworkbench.pytorch.rows import ROWS, RowOperation
 from tileworkbench.pytorch.terms import NoRuleError, Term, number, select
 from tileworkbench.pytorch.written import Tensor, Written, base_name, finished, free_name
 
@@ -202,14 +203,14 @@ class _Values:
             self._keep(node, self._converted(node))
         elif name in aten.GATHERS:
             self._keep(node, self._gathered(node))
-        elif name in aten.ROWS:
-            self._add_row_operation(node, aten.ROWS[name])
+        elif name in ROWS:
+            self._add_row_operation(node, ROWS[name])
         else:
             args = [self._operand(each) for each in node.args]
             made = aten.MAPS[name](*args, **node.kwargs)
             self._keep(node, made.wrapped(value_of(node).dtype))
 
-    def _add_row_operation(self, node: Node, operation: aten.RowOperation) -> None:
+    def _add_row_operation(self, node: Node, operation: RowOperation) -> None:
         picked = operation.terms(*node.args, **node.kwargs)
         made = operation.make(self.body, *(self._operand(each) for each in picked))
         if isinstance(made, tuple):
@@ -284,7 +285,7 @@ def _comments(group: Group, form: Form) -> Sequence[str]:
     rows, columns = form.tile
     if group.product is not None:
         shape = f"A block computes {rows} x {columns} of the product and what follows from it."
-    elif any(name_of(node) in aten.ROWS for node in group.members):
+    elif any(name_of(node) in ROWS for node in group.members):
         shape = f"A block has {rows} whole row{'s' * (rows > 1)} of {columns}, kept in fast memory."
     elif not form.rows:
         shape = f"A block has {columns} elements, each read and written once."

@@ -85,9 +85,7 @@ def role_of_groups(groups: tuple[Any, ...]) -> RoleBlock:
     return RoleBlock(rows)
 
 
-def _roles(
-    rows: list[tuple[int, int]], body: Stmt, builder: Builder, frame: Frame
-) -> list[Stmt]:
+def _roles(rows: list[tuple[int, int]], body: Stmt, builder: Builder, frame: Frame) -> list[Stmt]:
     if len(rows) == 1:
         return [Role(*rows[0], body, site=frame.site)]
     first, count = frame.threads or rows[0]

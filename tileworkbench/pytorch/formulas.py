@@ -1,0 +1,147 @@
+"""Formulas of torch's element-wise operations as terms: those of its documentation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tileworkbench.pytorch.dtypes import name_of
+from tileworkbench.pytorch.terms import (
+    NoRuleError,
+    Term,
+    bitwise,
+    bounds_of,
+    call,
+    of_float,
+    select,
+)
+
+exp, erf, tanh, sigmoid = (of_float(name) for name in ("exp", "erf", "tanh", "sigmoid"))
+log, sqrt, rsqrt = of_float("log"), of_float("sqrt"), of_float("rsqrt")
+
+_SQRT_HALF = math.sqrt(0.5)
+_BETA = math.sqrt(2 / math.pi)
+_KAPPA = 0.044715
+
+
+def scaled(y: Any, alpha: Any) -> Any:
+    return y if alpha == 1 else y * alpha
+
+
+def gelu(x: Term, approximate: str = "none") -> Term:
+    if approximate == "none":
+        return 0.5 * x * (1.0 + erf(x * _SQRT_HALF))
+    return 0.5 * x * (1.0 + tanh(_BETA * (x + _KAPPA * x * x * x)))
+
+
+def gelu_backward(grad: Term, x: Term, approximate: str = "none") -> Term:
+    if approximate == "none":
+        cdf = 0.5 * (1.0 + erf(x * _SQRT_HALF))
+        return grad * (cdf + x * exp(-0.5 * x * x) * (1 / math.sqrt(2 * math.pi)))
+    inner = tanh(_BETA * (x + _KAPPA * x * x * x))
+    slope = _BETA * (1.0 + 3 * _KAPPA * x * x)
+    return grad * (0.5 * (1.0 + inner) + 0.5 * x * (1.0 - inner * inner) * slope)
+
+
+def silu_backward(grad: Term, x: Term) -> Term:
+    s = sigmoid(x)
+    return grad * s * (1.0 + x * (1.0 - s))
+
+
+def larger(a: Term, b: Any) -> Term:
+    """The larger, or NaN where one is: `T.max` would drop it."""
+    if not a.dtype.is_floating_point:
+        return select(a > b, a, b)
+    return select(call("Or", a > b, call("isnan", a, dtype=(a > b).dtype)), a, b)
+
+
+def smaller(a: Term, b: Any) -> Term:
+    if not a.dtype.is_floating_point:
+        return select(a < b, a, b)
+    return select(call("Or", a < b, call("isnan", a, dtype=(a < b).dtype)), a, b)
+
+
+def clamp(x: Term, low: Any = None, high: Any = None) -> Term:
+    if low is not None:
+        x = select(x < low, low, x)  # NaN stays
+    return x if high is None else select(x > high, high, x)
+
+
+def power(x: Term, exponent: Any) -> Term:
+    if not x.dtype.is_floating_point:
+        raise NoRuleError("a power of integers")
+    if exponent in (2, 3):
+        return x * x if exponent == 2 else x * x * x
+    known: dict[Any, Callable[[Term], Term]] = {
+        0.5: sqrt,
+        -0.5: rsqrt,
+        1: lambda x: x,
+        -1: lambda x: 1.0 / x,
+    }
+    if exponent not in known:
+        raise NoRuleError(f"the power {exponent}")
+    return known[exponent](x)
+
+
+def logical(name: str) -> Callable[..., Term]:
+    def apply(*operands: Term) -> Term:
+        if not all(each.is_bool for each in operands):
+            raise NoRuleError("a logical operation on numbers")
+        return call(name, *operands)
+
+    return apply
+
+
+def bits(name: str, op: str) -> Callable[[Any, Any], Term]:
+    def apply(a: Any, b: Any) -> Term:
+        if isinstance(a, Term) and a.is_bool:
+            return both(a, b)
+        return bitwise(op, a, b)
+
+    both = logical(name)
+    return apply
+
+
+def inverted(x: Term) -> Term:
+    return call("Not", x) if x.is_bool else bitwise("^", x, -1)
+
+
+def shift(op: str) -> Callable[[Term, Any], Term]:
+    def apply(x: Term, count: Any) -> Term:
+        most = 63 if name_of(x.dtype) == "int64" else 31
+        if isinstance(count, Term):
+            if op != ">>":
+                raise NoRuleError("a shift to the left by a tensor")
+            known = bounds_of(count)
+            if known is not None and known[0] >= 0 and known[1] <= most:
+                return bitwise(op, x, count)
+            inside = call("And", count >= 0, count < most, dtype=(count >= 0).dtype)
+            count = select(inside, count, most)
+        elif not 0 <= count <= most:
+            raise NoRuleError(f"a shift by {count}")
+        return bitwise(op, x, count)
+
+    return apply
+
+
+def rounding(name: str) -> Callable[[Term], Term]:
+    def apply(x: Term) -> Term:
+        if not x.dtype.is_floating_point:
+            raise NoRuleError(f"'{name}' of integers")
+        return call(name, x)
+
+    return apply
+
+
+def test(name: str) -> Callable[[Term], Term]:
+    def apply(x: Term) -> Term:
+        if not x.dtype.is_floating_point:
+            raise NoRuleError(f"'{name}' of integers")
+        return call(name, x, dtype=(x > 0).dtype)
+
+    return apply
+
+
+def absolute(x: Term) -> Term:
+    return call("abs", x)

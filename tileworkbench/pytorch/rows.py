@@ -1,0 +1,169 @@
+"""The table of torch's operations over whole rows, with their formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from tileworkbench.compiler.fast_dataclass import dataclass
+from tileworkbench.pytorch.formulas import exp, log, rsqrt
+from tileworkbench.pytorch.terms import NoRuleError, Term
+
+
+class Rows(Protocol):
+    """What a row operation asks of the kernel that it becomes part of."""
+
+    columns: int  # elements of a row
+
+    def sum(self, x: Term) -> Term:
+        """The sum over each row."""
+
+    def max(self, x: Term) -> Term:
+        """The largest element of each row, NaN where one is."""
+
+    def min(self, x: Term) -> Term:
+        """The smallest element of each row, NaN where one is."""
+
+    def running_sum(self, x: Term) -> Term:
+        """The sum of each row up to each of its elements."""
+
+    def keep(self, name: str, x: Term) -> Term:
+        """The same value, computed once and called `name`."""
+
+
+def _float_only(x: Term) -> Term:
+    if not x.dtype.is_floating_point:
+        raise NoRuleError("a row operation on integers")
+    return x
+
+
+def _sum(rows: Rows, x: Term) -> Term:
+    return rows.sum(_float_only(x))
+
+
+def _mean(rows: Rows, x: Term) -> Term:
+    return rows.sum(_float_only(x)) / float(rows.columns)
+
+
+def _max(rows: Rows, x: Term) -> Term:
+    return rows.max(_float_only(x))
+
+
+def _min(rows: Rows, x: Term) -> Term:
+    return rows.min(_float_only(x))
+
+
+def _cumsum(rows: Rows, x: Term) -> Term:
+    return rows.running_sum(_float_only(x))
+
+
+def _softmax(rows: Rows, x: Term) -> Term:
+    weights = rows.keep("weights", exp(x - rows.max(x)))
+    return weights / rows.sum(weights)
+
+
+def _log_softmax(rows: Rows, x: Term) -> Term:
+    shifted = rows.keep("shifted", x - rows.max(x))
+    return shifted - log(rows.sum(exp(shifted)))
+
+
+def _softmax_backward(rows: Rows, grad: Term, y: Term) -> Term:
+    product = rows.keep("product", grad * y)
+    return product - y * rows.sum(product)
+
+
+def _log_softmax_backward(rows: Rows, grad: Term, y: Term) -> Term:
+    return grad - exp(y) * rows.sum(grad)
+
+
+def _layer_norm(
+    rows: Rows, x: Term, weight: Term | None, bias: Term | None, eps: float
+) -> tuple[Term, Term, Term]:
+    mean = rows.keep("mean", rows.sum(x) / float(rows.columns))
+    centred = rows.keep("centred", x - mean)
+    rstd = rows.keep("rstd", rsqrt(rows.sum(centred * centred) / float(rows.columns) + eps))
+    y = centred * rstd
+    y = y if weight is None else y * weight
+    return (y if bias is None else y + bias), mean, rstd
+
+
+def _rms_norm(rows: Rows, x: Term, weight: Term | None, eps: float | None) -> tuple[Term, Term]:
+    if eps is None:
+        raise NoRuleError("an epsilon that follows from the dtype")
+    rstd = rows.keep("rstd", rsqrt(rows.sum(x * x) / float(rows.columns) + eps))
+    return (x * rstd if weight is None else x * rstd * weight), rstd
+
+
+@dataclass(frozen=True, slots=True)
+class RowOperation:
+    """An operation over the last dimensions. `dims` takes the arguments of a call and says which
+    dimensions those are, `terms` what `make` gets of them behind `Rows`. `results` are the parts of
+    its value that `make` returns; -1 is the value itself. `weight` says how much work it is, in
+    element-wise operations.
+    """
+
+    make: Callable[..., Any]
+    dims: Callable[..., Sequence[int]]
+    terms: Callable[..., tuple[Any, ...]]
+    weight: int = 1
+
+
+def _scanned(x: Any, dim: int, dtype: Any = None) -> Sequence[int]:
+    if dtype is not None:
+        raise NoRuleError("a running sum in another dtype")
+    return [dim]
+
+
+def _reduction(make: Callable[[Rows, Term], Term]) -> RowOperation:
+    def dims(x: Any, dim: Sequence[int] = (), keepdim: bool = False, dtype: Any = None) -> Any:
+        if dtype is not None:
+            raise NoRuleError("a reduction in another dtype")
+        return dim
+
+    return RowOperation(make, dims, lambda x, *_, **__: (x,))
+
+
+def _trailing(shape: Sequence[int]) -> list[int]:
+    return list(range(-len(shape), 0))
+
+
+ROWS: dict[str, RowOperation] = {
+    "aten.sum.dim_IntList": _reduction(_sum),
+    "aten.mean.dim": _reduction(_mean),
+    "aten.amax.default": _reduction(_max),
+    "aten.amin.default": _reduction(_min),
+    "aten.mv.default": RowOperation(
+        lambda rows, a, x: rows.sum(_float_only(a * x)),
+        lambda a, x: [-1],
+        lambda a, x: (a, x),
+        weight=3,
+    ),
+    "aten.cumsum.default": RowOperation(_cumsum, _scanned, lambda x, *_, **__: (x,)),
+    "aten._softmax.default": RowOperation(
+        _softmax, lambda x, dim, half: [dim], lambda x, dim, half: (x,), weight=3
+    ),
+    "aten._log_softmax.default": RowOperation(
+        _log_softmax, lambda x, dim, half: [dim], lambda x, dim, half: (x,), weight=3
+    ),
+    "aten._softmax_backward_data.default": RowOperation(
+        _softmax_backward, lambda g, y, dim, dtype: [dim], lambda g, y, dim, dtype: (g, y), weight=2
+    ),
+    "aten._log_softmax_backward_data.default": RowOperation(
+        _log_softmax_backward,
+        lambda g, y, dim, dtype: [dim],
+        lambda g, y, dim, dtype: (g, y),
+        weight=2,
+    ),
+    "aten.native_layer_norm.default": RowOperation(
+        _layer_norm,
+        lambda x, shape, weight, bias, eps: _trailing(shape),
+        lambda x, shape, weight, bias, eps: (x, weight, bias, eps),
+        weight=3,
+    ),
+    "aten._fused_rms_norm.default": RowOperation(
+        _rms_norm,
+        lambda x, shape, weight, eps: _trailing(shape),
+        lambda x, shape, weight, eps: (x, weight, eps),
+        weight=2,
+    ),
+}

@@ -1,0 +1,249 @@
+"""What may begin a kernel, and what may join it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tileworkbench.bench.products import product_rates
+from tileworkbench.pytorch import aten, attention, convolutions, handwritten, in_torch, shapes
+from tileworkbench.pytorch.attention import Attention
+from tileworkbench.pytorch.dtypes import is_known
+from tileworkbench.pytorch.dtypes import name_of as dtype_name
+from tileworkbench.pytorch.gathers import gather_of
+from tileworkbench.pytorch.groups import (
+    Group,
+    domain_of,
+    is_convolution,
+    place,
+    plan,
+    size_of,
+    weight_of,
+)
+from tileworkbench.pytorch.handwritten import Handwritten
+from tileworkbench.pytorch.nodes import (
+    Node,
+    is_part,
+    is_tuple,
+    name_of,
+    operands,
+    shape_of,
+    value_of,
+)
+from tileworkbench.pytorch.prologues import prologue_of
+from tileworkbench.pytorch.rows import ROWS
+from tileworkbench.pytorch.shapes import Extents
+from tileworkbench.pytorch.sizes import OpenSizeError, is_open
+from tileworkbench.pytorch.terms import NoRuleError
+from tileworkbench.pytorch.writing import written
+from tileworkbench.pytorch.written import Written
+
+AnyGroup = Group | Attention
+
+
+def text_of(group: AnyGroup, names: Mapping[Node, str], taken: Collection[str] = ()) -> Written:
+    """The kernel of a group; see `writing.written`."""
+    if isinstance(group, Handwritten):
+        return handwritten.written(group, names, taken)
+    if isinstance(group, Attention):
+        return attention.written(group, names, taken)
+    return written(group, plan(group), names, taken)
+
+
+def started(node: Node) -> AnyGroup:
+    """A group of one operation. Raises `NoRuleError` for one that runs in torch."""
+    name = name_of(node)
+    if name in in_torch.REASONS:
+        raise NoRuleError(in_torch.REASONS[name])
+    if name == aten.ATTENTION:
+        _check_tensors(node)
+        return attention.started(node)
+    if not weight_of(node):
+        raise NoRuleError("no rule for it")
+    _check_dtypes(node)
+    gather = gather_of(node)
+    if name in aten.PRODUCTS:
+        return _product(node)
+    if name in ROWS or gather is not None:
+        inner = _reduced(node) if gather is None else gather.columns
+        group = Group((node,), _fine(domain_of(node)), inner)
+        group = replace(group, domain=_common(group.domain, _rows_and_columns(group)))
+    elif not _fine(shape_of(node)):
+        raise NoRuleError("on few elements, it is as fast in torch")
+    else:
+        group = Group((node,), _fine(shape_of(node)))
+    written(group, plan(group), {})
+    return group
+
+
+def _product(node: Node) -> Group:
+    """The group that a product begins, with what makes its second operand if that is faster."""
+    group = Group((node,), _fine(shape_of(node)), product=node)
+    if is_convolution(node):
+        convolutions.check(node)
+        written(group, plan(group), {})
+        return group
+    prologue = prologue_of(node)
+    if prologue:
+        try:
+            for each in prologue:
+                _check_tensors(each)
+            _check_product(node, prologue)
+            together = replace(group, prologue=prologue)
+            written(together, plan(together), {})
+            return together
+        except NoRuleError as error:
+            if isinstance(error, OpenSizeError):
+                raise
+    _check_product(node, ())
+    written(group, plan(group), {})
+    return group
+
+
+def _check_product(node: Node, prologue: Sequence[Node]) -> None:
+    first, second, _ = aten.PRODUCTS[name_of(node)]
+    a, b = value_of(node.args[first]), value_of(node.args[second])
+    extents = (*shape_of(node.args[first])[-2:], *shape_of(node.args[second])[-2:])
+    if node.kwargs:
+        raise NoRuleError("a scaled product")
+    kind = dtype_name(a.dtype)
+    if a.dtype != b.dtype or kind not in _MULTIPLIED:
+        raise NoRuleError(f"a product of {kind} is torch's own")
+    rates = product_rates(kind)
+    if prologue:
+        work = sum(map(weight_of, prologue))
+        if not rates.kernel_dequantises_faster(node.meta["sizes"].hint(extents[0]), work):
+            raise NoRuleError("with so many rows it is as fast to make the weight in torch first")
+    elif kind != "float32" and not rates.kernel_is_faster:
+        raise NoRuleError(
+            f"this processor multiplies {kind} by instructions, with which torch is faster"
+        )
+    if kind == "float32" and len(shape_of(node)) == 3:
+        raise NoRuleError("a batch of float32 products is as fast in torch")
+    if min(extents[1:] if prologue else extents) < _SMALL:
+        raise NoRuleError("a product with few rows or columns is as fast in torch")
+    for size in (*shape_of(node)[-1:], *shape_of(node.args[second])[-2:]):
+        if is_open(size):
+            raise OpenSizeError(size)
+
+
+_MULTIPLIED = ("float32", "float16", "bfloat16")
+_SMALL = 16  # rows, columns or depth of a product that is not worth a kernel
+
+
+def _fine(shape: Extents) -> Extents:
+    return tuple(extent for extent in shape if extent != 1)
+
+
+def _rows_and_columns(group: Group) -> Extents:
+    return (size_of(group.domain) // group.inner, group.inner)
+
+
+def joined(group: AnyGroup, node: Node) -> AnyGroup:
+    """The group with one operation more, whose operands are some of its values. Raises
+    `NoRuleError` where the kernel would have no form.
+    """
+    if isinstance(group, Attention):
+        return group.joined(node)
+    name = name_of(node)
+    if (
+        name in aten.PRODUCTS
+        or name in aten.GATHERS
+        or not (is_part(node) or name in aten.VIEWS or weight_of(node))
+    ):
+        raise NoRuleError("no rule for it")
+    _check_dtypes(node)
+    inner = group.inner
+    domain = domain_of(node)
+    if name in ROWS:
+        if group.product is not None:
+            raise NoRuleError("a reduction over the rows of a product's tiles")
+        reduced = _reduced(node)
+        if inner and reduced != inner:
+            raise NoRuleError("reductions over rows of two lengths")
+        inner = reduced
+    elements, whole = size_of(domain), size_of(group.domain)
+    if elements == whole:
+        fine = _common(group.domain, domain)
+    elif inner and elements * inner == whole:
+        rows = group.domain[: place(group.domain, inner)]
+        fine = _common(rows, domain) + group.domain[len(rows) :]
+    else:
+        raise NoRuleError("another number of elements")
+    if inner:
+        fine = _common(fine, (whole // inner, inner))
+    grown = replace(group, members=(*group.members, node), domain=fine, inner=inner)
+    for each in operands(node):
+        if each in group.members and name not in aten.VIEWS and not is_part(node):
+            _check_value(grown, each, domain)
+    written(grown, plan(grown), {})
+    return grown
+
+
+def _check_value(group: Group, operand: Node, domain: Extents) -> None:
+    """A member that another reads has the elements of the domain, or one for each row."""
+    if is_tuple(operand):
+        return
+    shape = shape_of(operand)
+    if size_of(shape) == size_of(domain):
+        return
+    aligned = (1,) * (len(domain) - len(shape)) + shape
+    if not group.inner or not any(
+        aligned[:at] == domain[:at]
+        and set(aligned[at:]) <= {1}
+        and size_of(domain[at:]) == group.inner
+        for at in range(len(domain) + 1)
+    ):
+        raise NoRuleError("a value that is broadcast inside of the kernel")
+
+
+def _common(a: Sequence[int], b: Sequence[int]) -> Extents:
+    fine = shapes.common_extents(a, b)
+    if fine is None:
+        raise NoRuleError("shapes that cut across each other")
+    return fine
+
+
+def _reduced(node: Node) -> int:
+    """The product of the dimensions that a row operation goes over. Raises `NoRuleError` where
+    those are not the last ones.
+    """
+    shape = shape_of(node.args[0])
+    dims = ROWS[name_of(node)].dims(*node.args, **node.kwargs)
+    places = sorted(dim % len(shape) for dim in dims) if shape else []
+    if not places or places != list(range(len(shape) - len(places), len(shape))):
+        raise NoRuleError("not along the last dimensions")
+    count = size_of([shape[at] for at in places])
+    if is_open(count):
+        raise OpenSizeError(count)
+    if count == 1:
+        raise NoRuleError("rows of one element")
+    return count
+
+
+def _check_dtypes(node: Node) -> None:
+    made = _check_tensors(node)
+    sizes = node.meta["sizes"]
+    if not all(each is None or sizes.is_contiguous(each) for each in made):
+        raise NoRuleError("a result that is not contiguous")
+
+
+def _check_tensors(node: Node) -> Sequence[Any]:
+    """The results of an operation. Raises `NoRuleError` where it has tensors that no kernel has."""
+    import torch
+
+    values = [value_of(each) for each in (node, *operands(node))]
+    for value in values:
+        for each in value if isinstance(value, tuple | list) else (value,):
+            if each is None:
+                continue
+            if not isinstance(each, torch.Tensor) or each.layout != torch.strided:
+                raise NoRuleError("what is no dense tensor")
+            if not is_known(each.dtype):
+                raise NoRuleError(f"{each.dtype} is not computed here")
+            if node.meta["sizes"].count(each) == 0:
+                raise NoRuleError("a tensor without elements")
+            if each.device.type != "cpu":
+                raise NoRuleError(f"a tensor on {each.device}")
+    return values[0] if isinstance(values[0], tuple | list) else (values[0],)
