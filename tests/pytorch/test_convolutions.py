@@ -37,6 +37,10 @@ CASES = [
     ((1, 3, 90, 80), (3, 1, 3, 3), {"groups": 3, "dilation": (1, 2)}),
     ((2, 37, 200), (37, 1, 4), {"padding": 3, "groups": 37}),
     ((1, 3, 9000), (3, 1, 4), {"groups": 3, "stride": 2}),
+    ((2, 24, 9, 11), (30, 8, 3, 3), {"padding": 1, "groups": 3}),
+    ((1, 64, 12, 17), (272, 32, 2, 1), {"groups": 2, "stride": (1, 2)}),
+    ((3, 32, 60), (64, 8, 5), {"groups": 4, "padding": 2}),
+    ((2, 6, 20, 20), (18, 1, 3, 3), {"padding": 1, "groups": 6}),
 ]
 
 
@@ -70,13 +74,32 @@ def test_sequences_of_float32_with_what_follows() -> None:
     assert list(tiled.kernels) == ["convolution_gelu_mul"]
 
 
-def test_gradients_are_those_of_torch() -> None:
-    args = torch.randn(2, 16, 20, 20), torch.randn(32, 16, 3, 3) / 8, torch.randn(32)
-    tiled = tw.tile(functools.partial(convolve, padding=1))
+GRADIENTS = [
+    ((2, 16, 20, 20), (32, 16, 3, 3), {"padding": 1}, 2),
+    ((2, 32, 19, 20), (48, 16, 3, 2), {"padding": (1, 0), "groups": 2}, 2),
+    ((2, 18, 20, 20), (18, 1, 3, 3), {"padding": 2, "dilation": 2, "groups": 18}, 2),
+    ((2, 20, 300), (32, 20, 5), {"padding": 2}, 2),
+    ((2, 16, 20, 20), (32, 16, 3, 3), {"padding": 1, "stride": 2}, 1),
+    ((2, 16, 20, 20), (32, 16, 1, 1), {"padding": 1}, 1),
+]
+
+
+@pytest.mark.parametrize(("image", "filters", "how", "kernels"), GRADIENTS)
+def test_gradients_are_those_of_torch(image: Any, filters: Any, how: Any, kernels: int) -> None:
+    args = torch.randn(image), torch.randn(filters) / 8, torch.randn(filters[0])
+    tiled = tw.tile(functools.partial(convolve, **how))
     agreement = tiled.check(*(each.bfloat16().requires_grad_() for each in args))
     assert agreement.gradients == 3
-    gradient = "the gradient of a convolution is torch's own"
+    gradient = "the gradient of a convolution's filters is torch's own, and all with strides"
     assert ("aten.convolution_backward.default", gradient) in tiled.report.in_torch
+    assert sum("convolution" in name for name in tiled.kernels) == kernels
+
+
+def test_the_gradient_of_an_image_alone_leaves_nothing_to_torch() -> None:
+    weight = torch.randn(32, 16, 3, 3).bfloat16()
+    tiled = tw.tile(lambda x: torch.relu(F.conv2d(x, weight, padding=1)))
+    assert tiled.check(torch.randn(2, 16, 20, 20).bfloat16().requires_grad_()).gradients == 1
+    assert not any("convolution" in name for name, _ in tiled.report.in_torch)
 
 
 def test_batches_of_every_number() -> None:
@@ -124,13 +147,12 @@ def test_what_convolutions_stay_in_torch() -> None:
     image, filters = (1, 16, 32, 32), (32, 16, 3, 3)
     fast = "a convolution of {} is as fast in torch"
     assert reason_of(image, filters, torch.float32) == fast.format("float32")
-    groups = "a convolution of groups is torch's own"
-    assert reason_of(image, (32, 4, 3, 3), groups=4) == groups
     transposed = "a transposed convolution, or one of volumes, is torch's own"
     assert reason_of(image, (16, 8, 3, 3), call=F.conv_transpose2d) == transposed
     assert reason_of(image, filters, last=True) == "a result that is not contiguous"
     few = "a convolution with few filters or channels is as fast in torch"
     assert reason_of(image, (8, 16, 3, 3)) == few
+    assert reason_of(image, (24, 4, 3, 3), groups=4) == few
     narrow = "a convolution of images of 7 columns"
     assert reason_of((1, 256, 7, 7), (256, 1, 3, 3), padding=1, groups=256) == narrow
     wide = "a convolution of images of 600 columns"

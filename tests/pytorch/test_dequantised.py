@@ -167,3 +167,23 @@ def test_integers_are_those_of_torch(dtype: Any) -> None:
     for found, expected in zip(made, call(x, y, count), strict=True):
         torch.testing.assert_close(found, expected)
     assert not report.in_torch
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("rows", [1, 40])
+def test_weights_in_the_packed_form_of_torch(rows: int, dtype: Any) -> None:
+    def layer(x: Any, weight: Any, scales: Any) -> Any:
+        return torch.relu(torch._weight_int8pack_mm(x, weight, scales))
+
+    x, scales = torch.randn(rows, 128).to(dtype), (torch.rand(96) / 50).to(dtype)
+    one_kernel(layer, x, codes(torch.int8, 96, 128), scales)
+
+
+def test_packed_weights_that_no_kernel_takes_stay_one_operation() -> None:
+    def layer(x: Any, weight: Any, scales: Any) -> Any:
+        return torch.relu(torch._weight_int8pack_mm(x, weight, scales))
+
+    tiled = tw.tile(layer)
+    tiled.check(torch.randn(20, 64), codes(torch.int8, 48, 64), torch.rand(48) / 50)  # few
+    packed = "a product with weights of int8 is as fast in torch"
+    assert tiled.report.in_torch[0] == ("aten._weight_int8pack_mm.default", packed)

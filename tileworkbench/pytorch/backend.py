@@ -32,6 +32,7 @@ from tileworkbench.pytorch.sizes import OpenSizes
 from tileworkbench.pytorch.trials import graph_trial, tried
 from tileworkbench.pytorch.vectors import use_vectors
 from tileworkbench.pytorch.view_chains import shorten_views
+from tileworkbench.pytorch.written_out import write_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +58,13 @@ def compile_graph(
 
     fold_constants(module)
     use_vectors(module.graph)
-    nodes = list(module.graph.nodes)
-    maker = Maker(_names(nodes, names), report, settings.target)
-    groups, reasons, calls = _kernels(nodes, settings, maker, may_settle=not in_backward)
+    put_together = write_out(module.graph)
+    while True:
+        nodes = list(module.graph.nodes)
+        maker = Maker(_names(nodes, names), report, settings.target)
+        groups, reasons, calls = _kernels(nodes, settings, maker, may_settle=not in_backward)
+        if not put_together({node for group in groups for node in group.nodes}):
+            break
     graph = torch.fx.Graph()
     made: dict[Node, Any] = {}
     kernels: dict[Node, str] = {}

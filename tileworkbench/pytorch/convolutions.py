@@ -1,9 +1,10 @@
 """Convolutions as the product of a kernel: filters by the windows of an image.
 
 Rows are filters, columns the pixels of the output, batches the images. Names are the usual ones:
-filters have taps (r, s), the output pixels (p, q). One filter for each channel (depthwise) is
+filters have taps (r, s), the output pixels (p, q). Filters of one channel each (depthwise) are
 summed tap by tap from a part of the image in fast memory; else the windows of some pixels are
-gathered in a tile and multiplied (implicit GEMM).
+gathered in a tile and multiplied (implicit GEMM). Filters in groups, which see a part of the
+channels each, are more products of the batch.
 
 Who runs one is measured, minima of interleaved calls with one thread on an Intel Xeon without
 instructions for 16 bits: of bfloat16, kernels took 0.1 to 0.7 of torch's time for windows of 1 to
@@ -31,6 +32,7 @@ _PLANE = 4096  # pixels of a block of a depthwise convolution
 _PIXELS = 128  # of a block of others
 _WIDEST = 512  # pixels in a row of the output: a block has whole rows
 _NARROWEST = 16  # pixels in a row, which are a vector
+_FEWEST = 16  # filters, and what a pixel sums, that are worth a kernel
 _IMAGE = 16384  # elements of the part of the image that a block keeps
 
 
@@ -38,15 +40,20 @@ _IMAGE = 16384  # elements of the part of the image that a block keeps
 class Window:
     """The sizes of a convolution. Tuples have one number for each dimension of the image."""
 
-    filters: int
+    filters: int  # of one group, of all where each has one channel
     channels: int  # of one filter
+    groups: int
     image: Extents
     out: Extents
     taps: Extents
     stride: Extents
     padding: Extents
     dilation: Extents
-    is_depthwise: bool
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each filter sees one channel of several."""
+        return self.channels == 1 and self.groups > 1
 
     @property
     def pixels(self) -> int:
@@ -63,9 +70,10 @@ class Window:
 
     def shapes(self, batch: Extents) -> tuple[Extents, Extents]:
         """Those of the filters and of the images as a kernel takes them."""
-        channels = self.filters if self.is_depthwise else self.channels
-        filters = (self.filters, *(self.taps if self.is_depthwise else (self.depth,)))
-        return filters, (*batch, channels, *self.image)
+        if self.is_depthwise:
+            return (self.filters, *self.taps), (*batch, self.groups, *self.image)
+        groups = (self.groups,) if self.groups > 1 else ()
+        return (*groups, self.filters, self.depth), (*batch, self.channels, *self.image)
 
     def tile(self) -> tuple[int, int]:
         """Rows and columns of a block."""
@@ -103,14 +111,21 @@ def window_of(node: Node) -> Window:
         if is_open(size):
             raise OpenSizeError(size)
     filters, channels, *taps = filter_shape
-    is_depthwise = channels == 1 and filters == groups == shape[1]
-    if groups != 1 and not is_depthwise:
-        raise NoRuleError("a convolution of groups is torch's own")
+    if channels > 1:
+        filters //= groups
     step, pad, far = (
         (tuple(each) * dimensions)[:dimensions] for each in (stride, padding, dilation)
     )
     out = shape_of(node)[2:]
-    return Window(filters, channels, shape[2:], out, tuple(taps), step, pad, far, is_depthwise)
+    return Window(filters, channels, groups, shape[2:], out, tuple(taps), step, pad, far)
+
+
+def domain_of(node: Node) -> Extents:
+    """The extents of a convolution's result, with those of groups."""
+    window, (images, _, *out) = window_of(node), shape_of(node)
+    if window.is_depthwise or window.groups == 1:
+        return shape_of(node)
+    return (images, window.groups, window.filters, *out)
 
 
 def check(node: Node) -> None:
@@ -136,7 +151,7 @@ def check(node: Node) -> None:
         return
     if kind == "float32" or not product_rates(kind).kernel_is_faster:
         raise NoRuleError(f"a convolution of {kind} is as fast in torch")
-    if window.filters < 16 or window.depth < 16:
+    if window.filters < (_FEWEST if window.groups == 1 else _FEWEST // 2) or window.depth < _FEWEST:
         raise NoRuleError("a convolution with few filters or channels is as fast in torch")
 
 
@@ -159,7 +174,9 @@ def _tap_by_tap(
 ) -> Iterator[str]:
     rows, columns = tile
     spans, parts = window.spans(columns), window.parts(columns)
-    channel = f"by * {rows} + i" if rows > 1 else "by"
+    filters = f"by * {rows} + i" if rows > 1 else "by"
+    of_each = window.filters // window.groups  # filters that see one channel
+    channel = filters if of_each == 1 else f"({filters}) // {of_each}"
     places, taps = ("p", "q")[-len(parts) :], ("r", "s")[-len(parts) :]
     yield f"image = T.alloc_shared({_shape((rows, *spans))}, T.float32)"
     yield f"for {', '.join(('i', *places))} in T.Parallel({_listed((rows, *spans))}):"
@@ -175,7 +192,7 @@ def _tap_by_tap(
         f"{_times(place, step)} + {_times(tap, far)}"
         for place, step, tap, far in zip(places, window.stride, taps, window.dilation, strict=True)
     )
-    factor = _wide(f"{weight}[{channel}, {', '.join(taps)}]", dtype)
+    factor = _wide(f"{weight}[{filters}, {', '.join(taps)}]", dtype)
     yield f"{indent}    product[i, {_flat(places, parts)}] += image[i, {seen}] * {factor}"
 
 
@@ -188,7 +205,8 @@ def _gathered(
     yield f"filters = T.alloc_shared(({rows}, {step}), T.{dtype})"
     yield f"image = T.alloc_fragment(({step}, {columns}), T.{dtype})"
     yield f"for k in T.Pipelined(T.ceildiv({depth}, {step}), num_stages=2):"
-    yield f"    T.copy({weight}[by * {rows}, k * {step}], filters)"
+    group = f"bz % {window.groups}, " if window.groups > 1 else ""
+    yield f"    T.copy({weight}[{group}by * {rows}, k * {step}], filters)"
     yield f"    for {', '.join(('i', *places))} in T.Parallel({_listed((step, *parts))}):"
     yield f"        at = k * {step} + i"
     width = window.taps[-1]

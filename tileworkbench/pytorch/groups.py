@@ -228,7 +228,7 @@ def _matrix_of(product: Node) -> tuple[int, int]:
     """The rows and columns of a product, of one in a batch."""
     shape = shape_of(product)
     if is_convolution(product):
-        return shape[1], size_of(shape[2:])
+        return window_of(product).filters, size_of(shape[2:])
     return shape[-2], shape[-1]
 
 

@@ -1,5 +1,6 @@
 """Operations that torch runs itself, by the reason. With the tables of `aten.py` these are all of
-core ATen, which a test holds them to, and some others."""
+core ATen, which a test holds them to, and some others. Of some, a part or some cases are kernels by
+other names (`written_out.py`)."""
 
 from __future__ import annotations
 
@@ -9,7 +10,9 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 BY_REASON: dict[str, tuple[str, ...]] = {
-    "the gradient of a convolution is torch's own": _names("convolution_backward.default"),
+    "the gradient of a convolution's filters is torch's own, and all with strides": _names(
+        "convolution_backward.default"
+    ),
     "sorting and searching is torch's own": _names(
         "sort.default topk.default argmax.default argmin.default max.dim min.dim nonzero.default"
     ),
@@ -46,9 +49,9 @@ BY_REASON: dict[str, tuple[str, ...]] = {
         native_group_norm_backward.default native_layer_norm_backward.default"""
     ),
     "weights in a packed form of torch are torch's own": _names(
-        """_weight_int8pack_mm.default _weight_int4pack_mm.default
-        _weight_int4pack_mm_for_cpu.default"""
+        "_weight_int4pack_mm.default _weight_int4pack_mm_for_cpu.default"
     ),
+    "a product with weights of int8 is as fast in torch": _names("_weight_int8pack_mm.default"),
     "a Fourier transform is torch's own": _names("_fft_c2r.default _fft_r2c.default"),
     "memory and sizes are torch's own": _names(
         """_local_scalar_dense.default arange.start_step empty.memory_format empty_strided.default

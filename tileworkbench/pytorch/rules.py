@@ -82,6 +82,7 @@ def _product(node: Node) -> Group:
     group = Group((node,), _fine(shape_of(node)), product=node)
     if is_convolution(node):
         convolutions.check(node)
+        group = replace(group, domain=_fine(convolutions.domain_of(node)))
         written(group, plan(group), {})
         return group
     prologue = prologue_of(node)

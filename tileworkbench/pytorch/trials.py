@@ -16,6 +16,8 @@ from typing import Any
 from tileworkbench.pytorch import aten
 from tileworkbench.pytorch.attention import Attention
 from tileworkbench.pytorch.calls import Call
+from tileworkbench.pytorch.convolutions import window_of
+from tileworkbench.pytorch.groups import is_convolution
 from tileworkbench.pytorch.handwritten import Handwritten
 from tileworkbench.pytorch.nodes import Node, name_of, shape_of, value_of
 from tileworkbench.pytorch.rules import AnyGroup
@@ -126,8 +128,11 @@ def _operations(group: AnyGroup, sizes: OpenSizes) -> float:
     if group.product is None:
         elements = sum(sizes.hint(prod(shape_of(node.args[0]))) for node in tried(group))
         return _OPERATIONS_OF_A_READ * elements
+    results = 2.0 * sizes.hint(prod(shape_of(group.product)))
+    if is_convolution(group.product):
+        return results * window_of(group.product).depth
     depth = shape_of(group.product.args[aten.PRODUCTS[name_of(group.product)][0]])[-1]
-    return 2.0 * sizes.hint(prod(shape_of(group.product))) * sizes.hint(depth)
+    return results * sizes.hint(depth)
 
 
 def _alone(group: AnyGroup, inputs: Sequence[Node]) -> Callable[..., Any]:

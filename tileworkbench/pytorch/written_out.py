@@ -1,0 +1,117 @@
+"""Operations that stand for simpler ones, written out where kernels then take those.
+
+`aten._weight_int8pack_mm(x, codes, scales)` is `(x @ codes.T) * scales`. The gradient of a
+convolution's image, where its stride is 1, is a convolution of the result's gradient with the
+filters turned around (their taps reversed, filters and channels exchanged) and the rest of the
+padding. What no kernel takes is put together again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from tileworkbench.compiler.fast_dataclass import dataclass
+from tileworkbench.pytorch.dtypes import name_of as dtype_name
+from tileworkbench.pytorch.nodes import Node, is_part, name_of, value_of
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenOut:
+    """`made` stands where `whole` did. It stays if `part` of it is in a kernel."""
+
+    whole: Node
+    made: Node
+    part: Node
+
+
+def write_out(graph: Any) -> Callable[[Collection[Node]], bool]:
+    """Write out operations of a graph.
+
+    Returns a function of the operations that kernels do. It puts the others together again, and
+    returns whether there were any.
+    """
+    rules = {
+        "aten._weight_int8pack_mm.default": _packed_weight,
+        "aten.convolution_backward.default": _image_gradient,
+    }
+    tried = (rules[name_of(each)](graph, each) for each in [*graph.nodes] if name_of(each) in rules)
+    written = [each for each in tried if each is not None]
+    for each in written:
+        each.whole.replace_all_uses_with(each.made)
+
+    def put_together(inside: Collection[Node]) -> bool:
+        others = [each for each in written if each.part not in inside]
+        for each in others:
+            each.made.replace_all_uses_with(each.whole)
+            written.remove(each)
+        if not others:
+            for each in written:
+                _finish(each.whole)
+        graph.eliminate_dead_code()
+        return bool(others)
+
+    return put_together
+
+
+def _finish(whole: Node) -> None:
+    """Compute no gradient of a convolution's image that is written out."""
+    if is_part(whole):
+        gradients = whole.args[0]
+        gradients.args = (*gradients.args[:-1], [False, *gradients.args[-1][1:]])
+
+
+def _packed_weight(graph: Any, node: Node) -> WrittenOut | None:
+    import torch
+
+    aten = torch.ops.aten
+    x, codes, scales = node.args
+    dtype = value_of(x).dtype
+    if value_of(scales).dtype != dtype or value_of(node).dtype != dtype:
+        return None
+    with graph.inserting_before(node.next):
+        weight = _call(graph, node, aten._to_copy.default, codes, dtype=dtype)
+        turned = _call(graph, node, aten.t.default, weight)
+        product = _call(graph, node, aten.mm.default, x, turned)
+        scaled = _call(graph, node, aten.mul.Tensor, product, scales)
+    return WrittenOut(node, scaled, weight)
+
+
+def _image_gradient(graph: Any, node: Node) -> WrittenOut | None:
+    """That of filters of 16-bit floats; other convolutions are as fast in torch anyway."""
+    import torch
+
+    aten = torch.ops.aten
+    gradient, _, weight, _, stride, padding, dilation, transposed, _, groups, wanted = node.args
+    parts = [each for each in node.users if is_part(each) and each.args[1] == 0]
+    shape = tuple(value_of(weight).shape)
+    if transposed or not wanted[0] or len(parts) != 1 or len(shape) not in (3, 4):
+        return None
+    if any(not isinstance(each, int) for each in (*shape, *stride, *padding, *dilation)):
+        return None
+    taps = shape[2:]
+    step, pad, far = ((*each, *each)[: len(taps)] for each in (stride, padding, dilation))
+    rest = [by * (n - 1) - own for by, n, own in zip(far, taps, pad, strict=True)]
+    if set(step) != {1} or min(rest) < 0 or dtype_name(value_of(weight).dtype) == "float32":
+        return None
+    filters, channels = shape[0] // groups, shape[1]
+    with graph.inserting_before(parts[0].next):
+        made = _call(graph, node, aten.view.default, weight, [groups, filters, channels, *taps])
+        made = _call(graph, node, aten.transpose.int, made, 1, 2)
+        made = _call(graph, node, aten.flip.default, made, [*range(3, 3 + len(taps))])
+        turned = [groups * channels, filters, *taps]
+        made = _call(graph, node, aten.reshape.default, made, turned)
+        zeros = [0] * len(taps)
+        how = (None, list(step), rest, list(far), False, zeros, groups)
+        made = _call(graph, node, aten.convolution.default, gradient, made, *how)
+    return WrittenOut(parts[0], made, made)
+
+
+def _call(graph: Any, like: Node, target: Any, *args: Any, **options: Any) -> Node:
+    """A new node with its value, at the user's line of `like`."""
+    import torch.fx
+
+    made = graph.call_function(target, args, options)
+    values = torch.fx.map_arg(args, value_of)
+    made.meta = {"val": target(*values, **options), "stack_trace": like.meta.get("stack_trace")}
+    return made
