@@ -116,7 +116,7 @@ def test_nothing_has_conflicts(dtype: str, depth: int, trans_a: bool) -> None:
 )
 def test_lanes_name_each_element_of_an_operand_once(edge: int, depth: int, rows: int) -> None:
     operand = mfma_operand(edge, depth)
-    lanes = lanes_that_turn(operand, rows)
+    lanes = lanes_that_turn(operand, rows, 16)
     assert lanes is not None
     named = set()
     for lane in range(64):
@@ -129,8 +129,8 @@ def test_lanes_name_each_element_of_an_operand_once(edge: int, depth: int, rows:
 
 
 def test_other_operands_are_not_turned() -> None:
-    assert lanes_that_turn(mfma_operand_across(32, 16, 2), 4) is None
-    assert lanes_that_turn(mfma_operand(32, 4), 4) is None  # two elements of a lane
+    assert lanes_that_turn(mfma_operand_across(32, 16, 2), 4, 16) is None
+    assert lanes_that_turn(mfma_operand(32, 4), 4, 16) is None  # two elements of a lane
 
 
 # What is wrong, what it replaces in the text, and what stands there instead.

@@ -47,7 +47,7 @@ def test_products_are_mma_sync(arch: str) -> None:
         # Tiles come by the copy engine, which sm_100 and sm_120 have from sm_90.
         assert f"mma_{name}" in source and "tensor_load_2" in source and "wgmma" not in source
     machine = machine_of(arch)
-    assert machine.engine("TMA load") is not None and machine.engine("TMA store") is not None
+    assert machine.box_copies("shared") is not None and machine.box_copies("global") is not None
     assert {row.name for row in machine.matrices} == {"mma.sync"}
     assert machine.atomic_lanes("float32", "global") == 4
     assert "int4" not in {row.a.dtype for row in machine.matrices}

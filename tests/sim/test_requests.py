@@ -51,7 +51,6 @@ def test_a_row_major_tile_of_half_lines_conflicts_four_times() -> None:
     first = next(load.phases())
     assert first.lanes == tuple(range(8)) and first.addresses == tuple(range(0, 512, 64))
     assert first.banks[0] == {0: (0,), 32: (2,), 64: (4,), 96: (6,)}
-    assert first.collides(0) == (2, 4, 6) and first.collides(1) == (3, 5, 7)
     assert (first.degree, first.ideal) == (4, 1)
     assert access(copied(True), "A_shared", "ldmatrix.x4").degree == 1
 
@@ -69,9 +68,8 @@ def test_words_that_lanes_share_and_lanes_that_straddle_words() -> None:
     same = Phase(0, 0, 0, (0, 1, 2), (0, 2, 128), 2)
     assert same.banks == {0: {0: (0, 1), 32: (2,)}}
     assert (same.degree, same.ideal) == (2, 1)
-    assert same.collides(0) == (2,) and same.collides(2) == (0, 1)
     wide = Phase(0, 0, 0, (0, 5), (8, 8), 8)
-    assert (wide.degree, wide.ideal, wide.collides(5)) == (1, 1, ())
+    assert (wide.degree, wide.ideal) == (1, 1)
 
 
 def test_sectors_of_each_warp() -> None:

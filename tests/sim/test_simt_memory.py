@@ -300,7 +300,7 @@ PATTERNS = [
 def service(width: int, group: int) -> Service:
     """Lanes in their order, `group` of them at once."""
     phases = tuple(tuple(range(at, at + group)) for at in range(0, 32, group))
-    return Service(phases, width, 32)
+    return Service(phases, width, banks=32, word=4)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from tileworkbench.compiler.analysis.cost import Work
 from tileworkbench.compiler.diagnostics import line_in
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.program import Program, Stage
+from tileworkbench.compiler.machine.machine import SECTOR_BYTES
 from tileworkbench.compiler.sim.report import AccessCount
 from tileworkbench.compiler.sim.threads.requests import WarpAccess
 
@@ -35,7 +36,6 @@ _LAUNCH_US = 3.0
 # Clocks until a value from memory, a sum, a barrier can be used, as published microbenchmarks of
 # these architectures have them within tens of percent.
 _MEMORY_CLOCKS, _SUM_CLOCKS, _BARRIER_CLOCKS = 500.0, 4.0, 25.0
-_SECTOR = 32
 _MODEL = "a model under published numbers, which no GPU has confirmed"
 _COMPUTE, _SHARED, _L2, _DRAM, _LATENCY = "compute", "shared", "L2", "DRAM", "latency"
 _ELEMENT = "element"
@@ -92,7 +92,7 @@ def gpu_traffic(launch: Launch) -> dict[str, float]:
             if count.scope == "shared":
                 levels["shared"] += 128 * count.wavefronts * times
             else:
-                levels["L2"] += _SECTOR * count.sectors * times
+                levels["L2"] += SECTOR_BYTES * count.sectors * times
     return levels
 
 
@@ -186,7 +186,7 @@ class _Model:
             if count.scope == "shared":
                 continue
             key = count.buffer, count.writes
-            times = self.block.repeats(count.site, count.buffer) * self.block.blocks * _SECTOR
+            times = self.block.repeats(count.site, count.buffer) * self.block.blocks * SECTOR_BYTES
             listed.append((count, key, times))
             needed[key] = needed.get(key, 0.0) + count.ideal_sectors * times
         capacity = self.product.l2_mib * 2**20

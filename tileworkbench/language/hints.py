@@ -17,6 +17,7 @@ from tileworkbench.compiler.frontend.values import (
 )
 from tileworkbench.compiler.ir.simt import Fence, GridDependency, SetRegisters
 from tileworkbench.compiler.ir.stmt import Assume, DeviceAssert
+from tileworkbench.compiler.machine.nvidia import REGISTER_SHARES
 
 
 def use_swizzle(panel_size: int, order: str = "row", enable: bool = True) -> None:
@@ -196,8 +197,10 @@ def set_max_nreg(count: int, is_increase: int = 1) -> None:
 
 def _move(construct: str, count: int, increase: bool) -> None:
     _registers(construct, count)
-    if count % 8 or not 24 <= count <= 256:
-        raise TileValueError(f"{construct} takes a multiple of 8 from 24 to 256, not {count}")
+    shares = REGISTER_SHARES
+    if not shares.takes(count):
+        wanted = f"a multiple of {shares.unit} from {shares.least} to {shares.most}"
+        raise TileValueError(f"{construct} takes {wanted}, not {count}")
     builder = current(construct)
     builder.uses.append((construct, builder.site))
     builder.emit(SetRegisters(count, increase))

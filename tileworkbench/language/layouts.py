@@ -27,6 +27,7 @@ from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.printer import show_shape
 from tileworkbench.compiler.layout.fragment import Fragment as _Fragment
+from tileworkbench.compiler.layout.layout import SWIZZLES as _SWIZZLES
 from tileworkbench.compiler.layout.layout import Layout as _Layout
 
 _TILES = ("shared", "local.fragment")
@@ -79,7 +80,7 @@ def make_swizzled_layout(buffer: Any) -> _Layout:
     """
     tile = _buffer("T.make_swizzled_layout", buffer, _TILES)
     shape, bits = _constant_shape(tile), tile.dtype.bits
-    for width in (128, 64, 32):
+    for width in _SWIZZLES:
         if len(shape) >= 2 and bits in (4, 8, 16, 32, 64) and shape[-1] * bits % (8 * width) == 0:
             return _Layout.swizzled(shape, bits, width)
     return _Layout.row_major(shape)

@@ -11,7 +11,6 @@ from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError
 from tileworkbench.compiler.frontend.builder import in_kernel
 from tileworkbench.compiler.frontend.roles import RoleBlock, role_of_groups
 from tileworkbench.compiler.frontend.threads import (
-    WARP_GROUP,
     LaunchIndex,
     check_dimension,
     kernel_value,
@@ -22,7 +21,7 @@ from tileworkbench.compiler.frontend.threads import (
 from tileworkbench.compiler.frontend.values import Value, describe, from_expr
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.expr import Expr
-from tileworkbench.compiler.ir.simt import LANGUAGE_WARP
+from tileworkbench.compiler.ir.simt import LANGUAGE_WARP, LANGUAGE_WARPGROUP
 
 _THREADS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 _BLOCKS = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
@@ -169,9 +168,8 @@ def get_warp_group_idx(warp_size: int | None = None, warps_per_group: int | None
     """
     construct = "T.get_warp_group_idx"
     warp = _size(construct, warp_size, LANGUAGE_WARP)
-    return _of_linear(
-        construct, "floordiv", warp * _size(construct, warps_per_group, WARP_GROUP // LANGUAGE_WARP)
-    )
+    warps = _size(construct, warps_per_group, LANGUAGE_WARPGROUP // LANGUAGE_WARP)
+    return _of_linear(construct, "floordiv", warp * warps)
 
 
 def shuffle_elect(thread_extent: int) -> Value:

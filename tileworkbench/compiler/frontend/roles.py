@@ -15,7 +15,6 @@ from tileworkbench.compiler.diagnostics import TileTypeError, TileValueError
 from tileworkbench.compiler.frontend.builder import Builder, Frame, in_kernel
 from tileworkbench.compiler.frontend.errors import placed_outside
 from tileworkbench.compiler.frontend.threads import (
-    WARP_GROUP,
     at_thread_level,
     role_barrier,
     thread_count,
@@ -23,7 +22,7 @@ from tileworkbench.compiler.frontend.threads import (
 from tileworkbench.compiler.frontend.values import describe
 from tileworkbench.compiler.ir.build import int_const
 from tileworkbench.compiler.ir.renaming import with_new_names
-from tileworkbench.compiler.ir.simt import Barrier, Role, Start
+from tileworkbench.compiler.ir.simt import LANGUAGE_WARPGROUP, Barrier, Role, Start
 from tileworkbench.compiler.ir.stmt import Alloc, For, If, LoopKind, Seq, Stmt, While, seq
 from tileworkbench.compiler.ir.tile import OPERATORS, Pipelined
 
@@ -69,19 +68,19 @@ def role_of_groups(groups: tuple[Any, ...]) -> RoleBlock:
     if not groups:
         raise TileValueError("T.ws needs at least one warp group")
     chosen, threads = sorted(set(groups)), thread_count(builder)
-    last = (threads - 1) // WARP_GROUP
+    last = (threads - 1) // LANGUAGE_WARPGROUP
     for group in chosen:
         if not 0 <= group <= last:
             raise TileValueError(
                 f"the block has no warp group {group}: its {threads} threads are the groups 0 to "
-                f"{last}, of {WARP_GROUP} threads each",
+                f"{last}, of {LANGUAGE_WARPGROUP} threads each",
                 hint="ask for more threads in T.Kernel(threads=...)",
             )
     rows = []
     for _, row in groupby(enumerate(chosen), lambda pair: pair[1] - pair[0]):
         members = [group for _, group in row]
-        start = members[0] * WARP_GROUP
-        rows.append((start, min(threads, (members[-1] + 1) * WARP_GROUP) - start))
+        start = members[0] * LANGUAGE_WARPGROUP
+        rows.append((start, min(threads, (members[-1] + 1) * LANGUAGE_WARPGROUP) - start))
     return RoleBlock(rows)
 
 

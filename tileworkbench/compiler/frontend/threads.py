@@ -25,6 +25,7 @@ from tileworkbench.compiler.ir.expr import Address, Const, Expr, Load, Var, is_b
 from tileworkbench.compiler.ir.rewrite import statements, walk
 from tileworkbench.compiler.ir.simt import (
     LANGUAGE_WARP,
+    LANGUAGE_WARPGROUP,
     Barrier,
     BarrierArrive,
     Engine,
@@ -34,9 +35,7 @@ from tileworkbench.compiler.ir.simt import (
 )
 from tileworkbench.compiler.ir.stmt import If, Stmt, seq
 from tileworkbench.compiler.ir.types import BOOL, INT32, UINT32
-from tileworkbench.compiler.machine.instructions import WARPGROUP_WARPS
 
-WARP_GROUP = WARPGROUP_WARPS * LANGUAGE_WARP
 _NAMES = ("tx", "ty", "tz")
 _ROLE_BARRIERS = 8  # of the 16 that a block has, where those of roles begin; kernels count from 1
 _FULL_MASK = build.const(0xFFFFFFFF, UINT32)
@@ -221,7 +220,7 @@ def barrier_address(construct: str, value: Any) -> Address:
 
 def role_barrier(first: int, count: int) -> Barrier:
     """A barrier of a role of `count` threads that begins with the thread `first`."""
-    return Barrier(_ROLE_BARRIERS + first // WARP_GROUP, count)
+    return Barrier(_ROLE_BARRIERS + first // LANGUAGE_WARPGROUP, count)
 
 
 def emit_arrival(construct: str, value: Any, engine: Engine | None = None) -> None:

@@ -21,10 +21,13 @@ from tileworkbench.compiler.ir.stmt import Stmt
 from tileworkbench.compiler.ir.types import INT32, UINT64, DType
 
 LANGUAGE_WARP = 32
-MATRIX_ROWS, MATRIX_ROW_BITS = 8, 128  # of the matrices that LoadMatrix and StoreMatrix move
 """The threads of a warp in the T language: its exchanges and named barriers are over 32 lanes. The
 warp of a GPU is that of its `Machine`.
 """
+LANGUAGE_WARPGROUP = 4 * LANGUAGE_WARP
+"""The threads of a warpgroup in the T language, for `T.ws`."""
+MATRIX_ROWS, MATRIX_ROW_BITS = 8, 128  # of the matrices that LoadMatrix and StoreMatrix move
+TURNING_LANES = 16  # that LoadTurned takes together
 
 # What `Exchange` can do, with the number of operands. Threads of a warp whose number differs in
 # the lowest log2(width) bits only form a segment.

@@ -12,9 +12,9 @@ from typing import Any
 
 from tileworkbench.compiler.fast_dataclass import dataclass
 
-from .layout import Layout
+from .layout import SWIZZLES, Layout
 
-WIDTHS = (128, 64, 32, 0)
+WIDTHS = (*SWIZZLES, 0)
 LINES = 8  # of a piece
 UNIT = 16  # bytes that a swizzle keeps together
 _CODES = {0: 0, 128: 1, 64: 2, 32: 3}
@@ -65,7 +65,7 @@ def descriptor_layout(shape: tuple[int, ...], bits: int) -> Layout:
     Raises `LayoutError` where rows are no multiple of 16 bytes.
     """
     row_bytes = shape[-1] * bits // 8
-    for width in WIDTHS[:-1]:
+    for width in SWIZZLES:
         if row_bytes % width == 0:
             return Layout.swizzled(shape, bits, width)
     rows, unit = shape[-2], UNIT * 8 // bits

@@ -26,6 +26,9 @@ from .maps import (
 if TYPE_CHECKING:
     from .digits import Table
 
+SWIZZLES = {128: 3, 64: 2, 32: 1}
+"""The widths of `Layout.swizzled` in bytes, the widest first, with the bits that are XORed."""
+
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class Layout:
@@ -105,7 +108,7 @@ class Layout:
         `bits` is the width of an element. PTX ISA, "Tensor swizzling modes".
         """
         box = check_shape(shape)
-        swizzle_bits = {32: 1, 64: 2, 128: 3}.get(width_bytes)
+        swizzle_bits = SWIZZLES.get(width_bytes)
         if swizzle_bits is None:
             raise LayoutError(f"A swizzle is 32, 64 or 128 bytes wide, not '{width_bytes}'.")
         if len(box) < 2 or bits not in (4, 8, 16, 32, 64, 128):

@@ -34,6 +34,7 @@ from tileworkbench.compiler.machine.instructions import (
     MatrixInstruction,
     Operand,
     Scope,
+    TurnedLoad,
 )
 from tileworkbench.compiler.machine.machine import Machine, SharedMemory
 
@@ -63,7 +64,7 @@ _LDS_LOAD = CopyEngine(
 )
 _COPIES = {"gfx950": (_LDS_LOAD,)}
 # "MFMA transpose load from LDS": DS_READ_B64_TR_B16 and _B8.
-_TURNED_BITS = {"gfx950": (16, 8)}
+_TURNED = {"gfx950": TurnedLoad(lanes=16, lane_bits=64, bits=(16, 8))}
 # The guide of each, and its chapter that has the shapes, dtypes and lanes of MFMA.
 _CHAPTER = "Matrix Arithmetic Instructions"
 _GUIDES = {
@@ -98,7 +99,7 @@ def _machine(name: str) -> Machine:
         matrices=tuple(_mfma(name)),
         copies=_COPIES.get(name, ()),
         adds_pairs=True,  # "Vector ALU": V_PK_ADD_F32
-        turned_bits=_TURNED_BITS.get(name, ()),
+        turned=_TURNED.get(name),
         dies=_DIES[name],
         without=_WITHOUT | dict(_products_without(name)),
     )

@@ -133,6 +133,21 @@ class MatrixMove:
 
 
 @dataclass(frozen=True, slots=True)
+class TurnedLoad:
+    """`lanes` neighbouring lanes read a block of shared memory by rows and get it by columns: each
+    names `lane_bits` of a row, of elements of one of `bits`, and gets as many.
+    """
+
+    lanes: int
+    lane_bits: int
+    bits: tuple[int, ...]
+
+    def rows(self, bits: int) -> int:
+        """Rows of a block of `bits`-bit elements, and elements of a row that each lane names."""
+        return self.lane_bits // bits
+
+
+@dataclass(frozen=True, slots=True)
 class Boxes:
     """The boxes of a tensor that a copy engine can copy: at most `dims` dimensions, and `extent`
     elements along each. In shared memory a box starts at a multiple of `alignment` bytes, and one

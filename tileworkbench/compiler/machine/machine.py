@@ -7,10 +7,12 @@ from dataclasses import field
 
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.machine.instructions import (
+    Completion,
     CopyEngine,
     MatrixInstruction,
     MatrixMove,
     Scope,
+    TurnedLoad,
 )
 
 TENSOR_MEMORY = frozenset({"T.tcgen05_gemm", "T.tcgen05_gemm_blockscaled", "T.alloc_tmem"})
@@ -19,6 +21,11 @@ TENSOR_MEMORY = frozenset({"T.tcgen05_gemm", "T.tcgen05_gemm_blockscaled", "T.al
 
 VECTOR_BITS = 128
 """The most that a thread accesses at once, on every machine."""
+
+SECTOR_BYTES, LINE_BYTES = 32, 128
+"""The parts in which global memory is read and written, and those that an access of a warp moves
+as a whole: NVIDIA's documents; for AMD's machines they are counted the same.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,10 @@ class RegisterShares:
     least: int
     most: int
 
+    def takes(self, count: int) -> bool:
+        """Whether a thread can ask for `count`."""
+        return count % self.unit == 0 and self.least <= count <= self.most
+
     def begin(self, registers: int, threads: int) -> int:
         """How many each of `threads` threads has at first, of so many in all."""
         return min(registers // max(threads, 1), self.most) // self.unit * self.unit
@@ -101,8 +112,8 @@ class Machine:
         cluster_blocks: how many blocks can share their memory, 0 for none.
         dies: take the blocks of a launch in turn, each with a cache of its own.
         early_launch: a launch can begin before the one in front of it has ended.
-        turned_bits: 16 lanes turn elements of so many bits while they read them from shared memory
-            (`LoadTurned`).
+        turned: how lanes turn elements while they read them from shared memory, None where they
+            cannot.
         without: what kernels cannot use, as messages call it, with the way around it.
     """
 
@@ -128,7 +139,7 @@ class Machine:
     cluster_blocks: int = 0
     dies: int = 1
     early_launch: bool = False
-    turned_bits: tuple[int, ...] = ()
+    turned: TurnedLoad | None = None
     without: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def warp_registers(self, count: int) -> int:
@@ -147,9 +158,23 @@ class Machine:
         """The instruction that moves matrices to registers, or from them."""
         return next((each for each in self.moves if each.loads is loads), None)
 
-    def engine(self, name: str) -> CopyEngine | None:
-        """The copy engine of that name."""
-        return next((each for each in self.copies if each.name == name), None)
+    def turns(self, bits: int) -> bool:
+        """Whether lanes can turn elements of `bits` bits."""
+        return self.turned is not None and bits in self.turned.bits
+
+    @property
+    def started_products(self) -> tuple[MatrixInstruction, ...]:
+        """The matrix instructions that go on without the threads that started them."""
+        return tuple(row for row in self.matrices if row.completes is not Completion.ITSELF)
+
+    def box_copies(self, target: str) -> CopyEngine | None:
+        """The engine that copies boxes of tensors to "shared" or to "global" memory."""
+        return next((each for each in self.copies if each.boxes and each.target == target), None)
+
+    @property
+    def counts_bytes(self) -> bool:
+        """Whether a phase of a memory barrier also waits for the bytes of copies."""
+        return any(each.completes is Completion.PHASE for each in self.copies)
 
     @property
     def thread_copies(self) -> CopyEngine | None:

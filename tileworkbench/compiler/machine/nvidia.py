@@ -21,6 +21,7 @@ from tileworkbench.compiler.layout.atoms import (
     wgmma_a,
     wgmma_c,
 )
+from tileworkbench.compiler.layout.layout import SWIZZLES
 from tileworkbench.compiler.machine.instructions import (
     Boxes,
     Completion,
@@ -44,7 +45,7 @@ _MULTIPROCESSORS = {
     "sm_120": (48, 24, SharedMemory(100 * 1024)),
 }
 
-_SWIZZLES = (0, 32, 64, 128)
+_SWIZZLES = (0, *reversed(SWIZZLES))
 BOXES = Boxes(dims=5, extent=256, alignment=128, swizzle_rows=8)
 COPY_ENGINE = CopyEngine(
     "TMA load", "global", "shared", Completion.PHASE, 16, swizzles=_SWIZZLES, boxes=BOXES
@@ -61,6 +62,7 @@ _MOVES = (
     (75, MatrixMove("ldmatrix", True, 8, 128, 32, (4, 2, 1), transposed_bits=16)),
     (90, MatrixMove("stmatrix", False, 8, 128, 32, (4, 2, 1), transposed_bits=16)),
 )
+REGISTER_SHARES = RegisterShares(unit=8, least=24, most=256)
 
 
 def _machine(name: str) -> Machine:
@@ -72,7 +74,7 @@ def _machine(name: str) -> Machine:
         shared,
         warps,
         blocks,
-        register_shares=RegisterShares(8, 24, 256) if name == "sm_90a" else None,
+        register_shares=REGISTER_SHARES if name == "sm_90a" else None,
         matrices=(*_mma(capability), *(_wgmma() if name == "sm_90a" else ())),
         moves=tuple(move for least, move in _MOVES if capability >= least),
         copies=tuple(engine for least, engine in _COPIES if capability >= least),

@@ -47,7 +47,6 @@ from tileworkbench.compiler.ir.simt import (
 )
 from tileworkbench.compiler.ir.stmt import For, Kernel, Seq, Stmt, seq
 from tileworkbench.compiler.ir.tile import Copy, Pipelined
-from tileworkbench.compiler.machine.instructions import Scope
 from tileworkbench.compiler.schedule.user_registers import registers_of_roles
 from tileworkbench.compiler.schedule.user_starts import (
     started_loads,
@@ -65,11 +64,10 @@ class CompleteOperations:
 
     def __call__(self, program: Program) -> Program:
         machine = None if self.target.kind == "cpu" else self.target.machine
-        has_engine = machine is not None and machine.engine("cp.async") is not None
-        has_loads = machine is not None and machine.engine("TMA load") is not None
-        has_products = machine is not None and any(
-            row.scope is Scope.WARPGROUP for row in machine.matrices
-        )
+        copies = None if machine is None else machine.thread_copies
+        has_engine = copies is not None and not copies.in_line
+        has_loads = machine is not None and machine.box_copies("shared") is not None
+        has_products = machine is not None and bool(machine.started_products)
 
         def change(stmt: Stmt) -> Stmt:
             if not isinstance(stmt, Kernel):

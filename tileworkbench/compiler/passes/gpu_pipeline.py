@@ -80,7 +80,7 @@ def _without_copies(target: Target) -> tuple[Pass, ...]:
 def _with_stores(target: Target) -> tuple[Pass, ...]:
     """Results through tiles where an engine stores these, and threads write them by matrices."""
     machine = target.machine
-    if machine.engine("TMA store") is None or machine.move(loads=False) is None:
+    if machine.box_copies("global") is None or machine.move(loads=False) is None:
         return ()
     from tileworkbench.compiler.passes.stage_results import StageResults
 

@@ -133,8 +133,8 @@ def _solve_chains(
         changed = replace(kernel, body=with_products(kernel.body, products))
         with suppress(LayoutError):
             return solve(program, changed, target), products, [retried(failed, products, tried)]
-    lanes = target.machine.lanes
-    failed.hint = chain_remedy(kernel.body, prod(kernel.threads), lanes) or failed.hint
+    remedy = chain_remedy(kernel.body, prod(kernel.threads), target.machine)
+    failed.hint = remedy or failed.hint
     raise failed
 
 

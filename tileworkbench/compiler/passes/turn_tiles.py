@@ -94,7 +94,7 @@ class TurnTiles:
         writers = [_filled(stmt, tile, uses) for stmt in uses.writers.get(tile, ())]
         if tile.layout is not None or tile.dtype.bits not in _BITS or not readers:
             return None
-        if tile.dtype.bits in self.target.machine.turned_bits:  # lanes turn what they read
+        if self.target.machine.turns(tile.dtype.bits):  # lanes turn what they read
             return None
         if shape is None or len(shape) != 2 or not writers or not all(writers):
             return None

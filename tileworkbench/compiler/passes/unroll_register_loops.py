@@ -51,7 +51,7 @@ from tileworkbench.compiler.ir.rewrite import (
 from tileworkbench.compiler.ir.types import INT32
 from tileworkbench.compiler.passes.optional import optional
 
-_REGISTER_BITS = 256 * 32  # no thread has more
+_REGISTER_BITS = 256 * 32  # no thread of NVIDIA's GPUs has more; a larger array stays in memory
 _STATEMENTS = 4096  # that a loop may become
 _WINDOW = 1024  # iterations in which registers are seen to repeat
 _RING = 32  # after which they must repeat where the number of iterations is not known

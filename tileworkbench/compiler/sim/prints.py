@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.simt import LANGUAGE_WARP
 from tileworkbench.compiler.sim.observers import Lane, Observer
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 MOST_LINES = 10_000
 """How many lines of a run are kept, about 5 MiB; further ones are counted."""
 
-WARP = 32
 _PARTS = re.compile(r"msg='(.*)' BlockIdx=\([^()]*\)(?:, ThreadIdx=\([^()]*\))?(?:: (.*))?", re.S)
 
 
@@ -54,8 +54,8 @@ class PrintedLine:
         row["loops"] = dict(self.loops)
         known = self.thread >= 0
         row["thread"] = self.thread if known else None
-        row["warp"] = self.thread // WARP if known else None
-        row["lane"] = self.thread % WARP if known else None
+        row["warp"] = self.thread // LANGUAGE_WARP if known else None
+        row["lane"] = self.thread % LANGUAGE_WARP if known else None
         return row
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tileworkbench.compiler.fast_dataclass import dataclass
+from tileworkbench.compiler.ir.simt import LANGUAGE_WARP
 
 Array = np.ndarray[Any, Any]
 
@@ -165,8 +166,8 @@ def _owner_values(
             stride *= extent
     if "thread" in owners:
         threads = owners["thread"].reshape(-1)
-        yield "warp", "warp", np.where(threads < 0, -1, threads // 32), 2
-        yield "lane", "lane", np.where(threads < 0, -1, threads % 32), 2
+        yield "warp", "warp", np.where(threads < 0, -1, threads // LANGUAGE_WARP), 2
+        yield "lane", "lane", np.where(threads < 0, -1, threads % LANGUAGE_WARP), 2
     if "register" in owners:
         yield "register", "register", owners["register"].reshape(-1), 3
 

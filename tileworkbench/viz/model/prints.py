@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import TileError
-from tileworkbench.compiler.sim.prints import WARP, PrintedLine, Prints
+from tileworkbench.compiler.ir.simt import LANGUAGE_WARP
+from tileworkbench.compiler.sim.prints import PrintedLine, Prints
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.text import block_text
 from tileworkbench.viz.model.view import KernelView
@@ -87,7 +88,7 @@ def thread_text(thread: int) -> str:
     """A thread in words."""
     if thread < 0:
         return "all threads"
-    return f"thread {thread} (warp {thread // WARP}, lane {thread % WARP})"
+    return f"thread {thread} (warp {thread // LANGUAGE_WARP}, lane {thread % LANGUAGE_WARP})"
 
 
 def where_text(line: PrintedLine) -> str:

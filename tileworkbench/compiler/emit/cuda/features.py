@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tileworkbench.compiler.diagnostics import UnsupportedError
-from tileworkbench.compiler.machine.instructions import Scope
 from tileworkbench.compiler.machine.machine import Machine
 from tileworkbench.compiler.machine.tables import ARCHITECTURES, machine_of
 
@@ -24,12 +23,12 @@ LOAD, STORE = "a load of matrix fragments (ldmatrix)", "a store of matrix fragme
 _HAS: dict[str, Callable[[Machine], bool]] = {
     BFLOAT16: lambda machine: "bfloat16" in machine.pairs,
     PAIRS: lambda machine: bool(machine.pairs),
-    COPY: lambda machine: machine.engine("cp.async") is not None,
+    COPY: lambda machine: machine.thread_copies is not None,
     BARRIER: lambda machine: machine.memory_barriers,
-    BYTES: lambda machine: machine.engine("TMA load") is not None,
-    FENCE: lambda machine: machine.engine("TMA load") is not None,
-    BOX: lambda machine: machine.engine("TMA load") is not None,
-    PRODUCT: lambda machine: any(row.scope is Scope.WARPGROUP for row in machine.matrices),
+    BYTES: lambda machine: machine.counts_bytes,
+    FENCE: lambda machine: machine.box_copies("shared") is not None,
+    BOX: lambda machine: machine.box_copies("shared") is not None,
+    PRODUCT: lambda machine: bool(machine.started_products),
     CLUSTER: lambda machine: machine.cluster_blocks > 0,
     EARLY: lambda machine: machine.early_launch,
     LOAD: lambda machine: machine.move(loads=True) is not None,

@@ -85,7 +85,7 @@ def _memory_barrier(
             name, given = "mbarrier_init", f", {writer.expressions(stmt.count)}"
         case simt.BarrierWait():
             others_arrive = barrier in dialect.peers.values()
-            sleeps = dialect.machine.engine("TMA load") is not None
+            sleeps = dialect.machine.counts_bytes
             name = "mbarrier_try_wait" if sleeps else "mbarrier_wait"
             name = "mbarrier_wait_cluster" if others_arrive else name
             given = f", {writer.expressions(stmt.parity)}"

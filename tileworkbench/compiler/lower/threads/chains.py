@@ -12,8 +12,9 @@ from tileworkbench.compiler.ir.expr import Buffer, Region
 from tileworkbench.compiler.ir.rewrite import buffers_of, statements
 from tileworkbench.compiler.ir.stmt import Stmt
 from tileworkbench.compiler.ir.tile import Copy, Fill, Gemm, Parallel, Reduce, Scan, WarpPolicy
+from tileworkbench.compiler.machine.instructions import Scope
+from tileworkbench.compiler.machine.machine import Machine
 
-_ROWS = 16  # of a matrix instruction
 _OPERATORS = (Copy, Gemm, Fill, Reduce, Scan, Parallel)
 
 
@@ -55,19 +56,27 @@ def products_in_chains(body: Stmt) -> list[list[Gemm]]:
     return [gemms for _, gemms in groups]
 
 
-def chain_remedy(body: Stmt, threads: int, lanes: int) -> str | None:
-    """What lets a chain of products be shared by whole rows, where a block of so many threads, in
-    warps of `lanes`, has too few of them; None where that is not what is wrong.
+def chain_remedy(body: Stmt, threads: int, machine: Machine) -> str | None:
+    """What lets a chain of products be shared by whole rows, where a block of so many threads has
+    too few of them; None where that is not what is wrong.
     """
-    policies, warps = chain_policies(body), threads // lanes
+    policies, lanes = chain_policies(body), machine.lanes
+    warps = threads // lanes
     for gemm in (stmt for stmt in statements(body) if isinstance(stmt, Gemm)):
         if id(gemm) not in policies:
             continue
-        rows = const_int(gemm.c.extents[-2])
+        rows, unit = const_int(gemm.c.extents[-2]), _least_rows(gemm, machine)
         by_rows = policies[id(gemm)] is WarpPolicy.FULL_ROW
-        if by_rows and rows is not None and rows % _ROWS == 0 and warps * _ROWS > rows:
+        if by_rows and rows is not None and rows % unit == 0 and warps * unit > rows:
             return (
-                f"use threads={rows // _ROWS * lanes}, or tiles of {warps * _ROWS} rows: "
+                f"use threads={rows // unit * lanes}, or tiles of {warps * unit} rows: "
                 "each warp must have whole rows of what the next product reads"
             )
     return None
+
+
+def _least_rows(gemm: Gemm, machine: Machine) -> int:
+    """The fewest rows of the result that an instruction of a warp makes."""
+    dtype = gemm.a.buffer.dtype
+    rows = (row.m for row in machine.matrices if row.scope is Scope.WARP and row.a.dtype == dtype)
+    return min(rows, default=1)

@@ -12,12 +12,11 @@ from tileworkbench.compiler.ir.simt import AsyncCopy
 from tileworkbench.compiler.ir.stmt import Stmt, Store
 from tileworkbench.compiler.ir.tile import Parallel
 from tileworkbench.compiler.lower.threads.context import ThreadContext
-from tileworkbench.compiler.lower.threads.tensor_copies import LOAD
 
 
 def notes(body: Stmt, lowered: Stmt, context: ThreadContext) -> Iterator[str]:
     """A sentence for each tensor that a nest of `body` fills a tile from."""
-    if context.target.machine.engine(LOAD) is None:
+    if context.target.machine.box_copies("shared") is None:
         return
     copies = {
         (each.src.buffer, each.dst.buffer)

@@ -39,7 +39,6 @@ from tileworkbench.compiler.ir.tile import Copy, Parallel, Pipelined
 from tileworkbench.compiler.ir.types import INT32, UINT64
 from tileworkbench.compiler.lower.threads.context import ThreadContext
 from tileworkbench.compiler.lower.threads.tensor_copies import (
-    LOAD,
     Impossible,
     TensorCopy,
     Unsuitable,
@@ -91,7 +90,7 @@ def lower(stmts: Sequence[Stmt], context: ThreadContext) -> Stmt:
 
 def notes(stmt: Stmt, context: ThreadContext) -> Iterator[str]:
     """Who does each copy between global and shared memory, and why."""
-    if context.target.machine.engine(LOAD) is None:
+    if context.target.machine.box_copies("shared") is None:
         return
     match stmt:
         case Role(start, extent):

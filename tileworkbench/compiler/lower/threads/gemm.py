@@ -101,7 +101,7 @@ def plan_of(op: Gemm, context: ThreadContext) -> MatrixPlan | None:
     b = op.b.buffer
     by_rows = b.scope == "shared" and not op.transpose_b and b.dtype == instruction.b.dtype
     alone = op.instruction.count("x") == 1  # a shape without its depth
-    alone = alone or b.dtype.bits in context.target.machine.turned_bits  # lanes turn it
+    alone = alone or context.target.machine.turns(b.dtype.bits)  # lanes turn it
     return with_neighbours(plan, context.target) if by_rows and not alone else plan
 
 

@@ -18,17 +18,14 @@ from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.sizes import const_shape
 from tileworkbench.compiler.ir.tile import Copy
 from tileworkbench.compiler.layout.fragment import Fragment
-from tileworkbench.compiler.layout.layout import Layout
+from tileworkbench.compiler.layout.layout import SWIZZLES, Layout
 from tileworkbench.compiler.lower.threads.context import ThreadContext
 from tileworkbench.compiler.lower.threads.inference import LayoutMap, Proposal
 from tileworkbench.compiler.lower.threads.registers import register_map
 from tileworkbench.compiler.lower.threads.shared_layouts import Reader, operand_layout
-from tileworkbench.compiler.lower.threads.turning import (
-    lanes_that_turn,
-    turned_blocks,
-    turned_rows,
-)
-from tileworkbench.compiler.machine.machine import Machine, SharedMemory
+from tileworkbench.compiler.lower.threads.turning import lanes_that_turn, turned_blocks
+from tileworkbench.compiler.machine.instructions import TurnedLoad
+from tileworkbench.compiler.machine.machine import VECTOR_BITS, Machine, SharedMemory
 
 _SAMPLE = 16  # registers of a lane whose stores are counted
 
@@ -64,10 +61,10 @@ def _accesses(fragment: Fragment, bits: int, reads: bool, rows_last: bool = Fals
 
 
 @lru_cache(maxsize=256)
-def _turning(operand: Fragment, bits: int) -> Accesses | None:
+def _turning(operand: Fragment, bits: int, turned: TurnedLoad) -> Accesses | None:
     """The accesses of lanes that turn what they read, None where they cannot."""
-    rows = turned_rows(bits)
-    lanes = lanes_that_turn(operand, rows)
+    rows = turned.rows(bits)
+    lanes = lanes_that_turn(operand, rows, turned.lanes)
     if lanes is None:
         return None
     held = [lanes.evaluate(lane) for lane in range(operand.threads)]
@@ -86,8 +83,8 @@ def loaded_layout(
     """
     rows, columns = shape[-2:]
     loads = _accesses(operand, bits, True, not k_last)
-    if bits in machine.turned_bits and not k_last:
-        loads = _turning(operand, bits) or loads
+    if machine.turned is not None and machine.turns(bits) and not k_last:
+        loads = _turning(operand, bits, machine.turned) or loads
     stores = loads if result is None else _accesses(result, bits, False)
     chosen = _chosen(columns, bits, (loads, stores), machine.name, machine.shared)
     if isinstance(chosen, int):
@@ -132,15 +129,15 @@ def stored_layout(
     what it moves. Rows stay in pieces of 16 bytes. An engine that stores tiles reads without
     conflicts, and only what it can take is asked. None where rows as they are do as well.
     """
-    run = min(register_map(result).run, 128 // bits)
+    run = min(register_map(result).run, VECTOR_BITS // bits)
     held = [result.elements_of(lane).tolist() for lane in range(machine.lanes)]
     slots = range(0, min(result.slots, _SAMPLE * run), run)
     starts = tuple(tuple((each[slot][0], each[slot][1]) for each in held) for slot in slots)
     stores = Accesses(starts, max(run * bits // 8, 1), False)
-    unit = 128 // bits
+    unit = VECTOR_BITS // bits
     pieces = [divmod(lane * unit, shape[-1]) for lane in range(machine.lanes)]
-    loads = Accesses((tuple(pieces),), 16, True)
-    moves = (stores,) if machine.engine("TMA store") else (stores, loads)
+    loads = Accesses((tuple(pieces),), VECTOR_BITS // 8, True)
+    moves = (stores,) if machine.box_copies("global") else (stores, loads)
     plain = Layout.row_major(shape[-2:])
     ideal = [_cost(plain.offset, bits, each, machine.shared, ideal=True) for each in moves]
 
@@ -154,10 +151,10 @@ def stored_layout(
 
 def _stored_layouts(shape: tuple[int, ...], bits: int, machine: Machine) -> Iterator[Layout]:
     row = shape[-1] * bits // 8
-    for width in (128, 64, 32):
+    for width in SWIZZLES:
         if row % width == 0 and shape[-2] % 8 == 0:
             yield Layout.swizzled(shape, bits, width)
-    if machine.engine("TMA store") is None:
+    if machine.box_copies("global") is None:
         for reader in (Reader.MATRIX, Reader.ELEMENTS):
             yield operand_layout(shape, bits, reader, machine.shared)
 
@@ -236,7 +233,7 @@ def _swizzles(columns: int, bits: int) -> Iterator[_Swizzle]:
             if columns % (unit * count) == 0:
                 yield _Swizzle(unit, divisor, count)
     # Of machines whose banks hold two rows.
-    unit = 128 // bits
+    unit = VECTOR_BITS // bits
     for turned in (2, 4, 8, 16):
         yield _Swizzle(columns, 1, 1, turned)
         for divisor in (2, 4, 8) if columns == 8 * unit else ():
@@ -247,7 +244,7 @@ def _swizzles(columns: int, bits: int) -> Iterator[_Swizzle]:
 
 def _double(columns: int, bits: int) -> Iterator[_Swizzle]:
     """Swizzles by two parts of the row's number, in pieces of 16 bytes."""
-    unit = 128 // bits
+    unit = VECTOR_BITS // bits
     for count in (8, 4, 2):
         if columns % (unit * count) == 0:
             for divisor, again, turned in product((1, 2, 4), (4, 8, 16, 32), (0, 8, 16, 32)):
@@ -257,7 +254,7 @@ def _double(columns: int, bits: int) -> Iterator[_Swizzle]:
 
 def _pitches(columns: int, bits: int) -> Iterator[int]:
     """Rows of whole units of 16 bytes, an odd number of them apart."""
-    unit = 128 // bits
+    unit = VECTOR_BITS // bits
     for more in (1, 2, 3):
         yield -(-columns // unit) * unit + more * unit
 

@@ -24,7 +24,6 @@ from tileworkbench.compiler.lower.threads.registers import matrix_origins, regis
 from tileworkbench.compiler.lower.threads.turning import (
     lanes_that_turn,
     turned_blocks,
-    turned_rows,
 )
 from tileworkbench.compiler.machine import instructions as machine
 from tileworkbench.compiler.machine.instructions import MatrixMove
@@ -237,18 +236,21 @@ class Loader:
 
     def _turning(self) -> Layout | None:
         """Where each lane begins to read, if lanes can turn the operand."""
-        operand, bits = self.operand, self.context.target.machine.turned_bits
-        own = operand.dtype.bits
-        if operand.k_last or own not in bits or own != operand.buffer.dtype.bits:
+        operand, turned = self.operand, self.context.target.machine.turned
+        bits = operand.dtype.bits
+        if operand.k_last or turned is None or bits != operand.buffer.dtype.bits:
             return None
-        rows = turned_rows(own)
-        whole = is_contiguous(operand.region, rows, self.context)
-        return lanes_that_turn(operand.atom.fragment, rows) if whole else None
+        rows = turned.rows(bits)
+        if bits not in turned.bits or not is_contiguous(operand.region, rows, self.context):
+            return None
+        return lanes_that_turn(operand.atom.fragment, rows, turned.lanes)
 
     def _load_turned(self, step: Expr, lanes: Layout) -> Stmt:
         """All atoms of one step, a few registers at once."""
         operand, context = self.operand, self.context
-        rows = turned_rows(operand.dtype.bits)
+        turned = context.target.machine.turned
+        assert turned is not None, "lanes that turn what they read"
+        rows = turned.rows(operand.dtype.bits)
         outer, k = map_exprs(lanes.mapping, (context.lane,))
         blocks = turned_blocks(operand.atom.fragment, rows)
         outer, k = self._named(add(operand.first, outer), k)

@@ -24,7 +24,7 @@ from tileworkbench.compiler.ir.sizes import const_shape
 from tileworkbench.compiler.ir.stmt import Stmt
 from tileworkbench.compiler.layout.contain import contains
 from tileworkbench.compiler.layout.fragment import Fragment
-from tileworkbench.compiler.layout.layout import Layout
+from tileworkbench.compiler.layout.layout import SWIZZLES, Layout
 from tileworkbench.compiler.lower.threads.context import ThreadContext
 from tileworkbench.compiler.lower.threads.inference import (
     LayoutConflict,
@@ -410,7 +410,7 @@ _THROUGH_SHARED = "copy it to shared memory and from there to a second fragment"
 
 def swizzle_width(layout: Layout, bits: int) -> int | None:
     """The width in bytes of a swizzled layout, None for any other."""
-    for width in (128, 64, 32):
+    for width in SWIZZLES:
         try:
             if layout == Layout.swizzled(layout.shape, bits, width):
                 return width

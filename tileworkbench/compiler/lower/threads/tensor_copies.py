@@ -29,7 +29,6 @@ from tileworkbench.compiler.lower.threads.context import ThreadContext
 from tileworkbench.compiler.machine.instructions import Boxes, CopyEngine
 
 _MOST_BOXES = 32
-LOAD, STORE = "TMA load", "TMA store"
 # What it adds to elements of global memory (PTX ISA, "cp.reduce.async.bulk").
 _SUMS = ("float32", "float16", "bfloat16", "int32", "uint32", "uint64")
 
@@ -91,7 +90,7 @@ def plan(op: Copy, context: ThreadContext, adds: bool = False) -> TensorCopy:
     """
     loads = op.src.buffer.scope == "global"
     tensor, tile = (op.src, op.dst) if loads else (op.dst, op.src)
-    engine = context.target.machine.engine(LOAD if loads else STORE)
+    engine = context.target.machine.box_copies("shared" if loads else "global")
     if engine is None or engine.boxes is None:
         raise Unsuitable(f"{context.target.arch} has no engine for it")
     boxes = engine.boxes

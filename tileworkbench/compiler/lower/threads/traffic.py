@@ -1,6 +1,6 @@
 """What the threads of a loop cost in memory: the score by which free choices are compared.
 
-One access of a warp moves whole segments of 128 bytes, and takes an issue slot however little it
+One access of a warp moves whole lines of memory, and takes an issue slot however little it
 moves, so a step costs the larger of the two. Vectors of up to 128 bits count as one step. A
 fragment whose register depends on the thread is kept in memory, as registers have no index.
 """
@@ -23,13 +23,12 @@ from tileworkbench.compiler.layout.maps import evaluate_sum
 from tileworkbench.compiler.lower.threads.inference import LayoutMap
 from tileworkbench.compiler.lower.threads.nests import FragmentAccess, MemoryAccess, Nest
 from tileworkbench.compiler.lower.threads.partition import Partition, partition
-from tileworkbench.compiler.machine.machine import VECTOR_BITS
+from tileworkbench.compiler.machine.machine import LINE_BYTES, VECTOR_BITS
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.layout.digits import Table
 
-_SEGMENT_BYTES = 128
-_SYMBOLIC_STRIDE = 4099  # elements; prime, so that rows lie in different segments
+_SYMBOLIC_STRIDE = 4099  # elements; prime, so that rows lie in different lines
 _BOTH_WAYS = 2  # to local memory and back
 _SLOTS = 64  # slots that are looked at; the pattern repeats
 
@@ -119,8 +118,8 @@ def _cost(access: MemoryAccess, nest: Nest, index: list[Table], warps: int) -> i
         width *= 2
     total = 0
     for step in places[::width]:
-        segments = np.unique(step * size // _SEGMENT_BYTES).size
-        total += max(segments * _SEGMENT_BYTES, size * width * places.shape[1])
+        lines = np.unique(step * size // LINE_BYTES).size
+        total += max(lines * LINE_BYTES, size * width * places.shape[1])
     return int(total) * warps
 
 
@@ -131,4 +130,4 @@ def _runs(places: Table, width: int) -> bool:
 
 
 def _worst(nest: Nest) -> int:
-    return prod(nest.shape or ()) * _SEGMENT_BYTES
+    return prod(nest.shape or ()) * LINE_BYTES

@@ -1,4 +1,4 @@
-"""Operands that lanes turn while they read them from shared memory, 16 together."""
+"""Operands that lanes turn while they read them from shared memory, several lanes together."""
 
 from __future__ import annotations
 
@@ -10,29 +10,21 @@ from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.lower.threads.registers import register_map
 
-_LANES = 16
-_BITS = 64  # that each lane names, and gets
-
-
-def turned_rows(bits: int) -> int:
-    """Rows of a block that 16 lanes turn, and elements of a row that each of them names."""
-    return _BITS // bits
-
 
 @lru_cache(maxsize=64)
-def lanes_that_turn(operand: Fragment, rows: int) -> Layout | None:
+def lanes_that_turn(operand: Fragment, rows: int, lanes: int) -> Layout | None:
     """``lane -> (n, k)`` of the elements that each lane names, for its first registers of `operand`
-    over ``[n, k]`` to be loaded by lanes that turn blocks of so many rows; None where they lie
+    over ``[n, k]`` to be loaded by `lanes` that turn blocks of so many rows; None where they lie
     otherwise.
     """
     (edge, depth), slots = operand.shape, operand.slots
-    if edge % _LANES or slots % rows or operand != mfma_operand(edge, depth):
+    if edge % lanes or slots % rows or operand != mfma_operand(edge, depth):
         return None
-    pieces, run = _LANES // rows, register_map(operand).run
+    pieces, run = lanes // rows, register_map(operand).run
 
     def place(lane: Any) -> tuple[Any, Any]:
-        first = lane % edge // _LANES * _LANES
-        return first + lane % pieces * rows, lane // edge * run + lane % _LANES // pieces
+        first = lane % edge // lanes * lanes
+        return first + lane % pieces * rows, lane // edge * run + lane % lanes // pieces
 
     return Layout((operand.threads,), place)
 

@@ -14,10 +14,7 @@ from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements, variables
-from tileworkbench.compiler.machine.instructions import WARPGROUP_WARPS
 from tileworkbench.compiler.sim.pipeline.leaves import takes_turns, waits_for_others
-
-_WARPGROUP = WARPGROUP_WARPS * simt.LANGUAGE_WARP  # threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +81,7 @@ def _turns(kernel: st.Kernel, role: simt.Role) -> range:
     threads = set(kernel.thread_vars)
     if not any(threads.intersection(variables(each.barrier)) for each in waits):
         return range(0)
-    return range(role.start, role.start + role.extent, _WARPGROUP)
+    return range(role.start, role.start + role.extent, simt.LANGUAGE_WARPGROUP)
 
 
 def group_label(first: int, count: int, starts: frozenset[int]) -> str:

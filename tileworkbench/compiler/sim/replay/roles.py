@@ -10,16 +10,13 @@ import numpy as np
 from tileworkbench.compiler.ir.effects import accesses
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
-from tileworkbench.compiler.ir.simt import LANGUAGE_WARP, Role
+from tileworkbench.compiler.ir.simt import LANGUAGE_WARPGROUP, Role
 from tileworkbench.compiler.ir.stmt import Kernel
-from tileworkbench.compiler.machine.instructions import WARPGROUP_WARPS
 from tileworkbench.compiler.sim.threads.blocks import ranges_text
 
 Array = np.ndarray[Any, Any]
 Group = tuple[int, int]
 """The first of some threads of a block, and how many they are."""
-
-_WARPGROUP = WARPGROUP_WARPS * LANGUAGE_WARP  # threads
 
 
 class Roles:
@@ -80,9 +77,9 @@ def _numbered(name: str, numbers: list[int], every: int) -> str:
 
 def _warpgroups(group: Group) -> list[Group]:
     first, count = group
-    if count % _WARPGROUP:
+    if count % LANGUAGE_WARPGROUP:
         return [group]
-    return [(at, _WARPGROUP) for at in range(first, first + count, _WARPGROUP)]
+    return [(at, LANGUAGE_WARPGROUP) for at in range(first, first + count, LANGUAGE_WARPGROUP)]
 
 
 def _filled_and_taken(kernel: Kernel) -> Iterator[tuple[Group, set[str], set[str]]]:

@@ -9,12 +9,10 @@ import numpy as np
 
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.machine.machine import SharedMemory
+from tileworkbench.compiler.machine.machine import SECTOR_BYTES, SharedMemory
 from tileworkbench.compiler.sim.report import AccessCount
 
 Array = np.ndarray[Any, Any]
-WORD = 4
-SECTOR = 32
 MEMORY = SharedMemory(0)  # 32 banks, lanes in their order
 _MOST_PATTERNS = 1 << 14
 _NOBODY = np.iinfo(np.int64).max
@@ -22,19 +20,21 @@ _NOBODY = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """How shared memory with `banks` banks serves the lanes of a warp that access `width` bytes
-    each: `phases` has the lanes that are served at once.
+    """How shared memory with `banks` banks of words of so many bytes serves the lanes of a warp
+    that access `width` bytes each: `phases` has the lanes that are served at once.
     """
 
     phases: tuple[tuple[int, ...], ...]
     width: int
     banks: int
+    word: int
 
 
 @lru_cache(maxsize=256)
 def service_of(memory: SharedMemory, warp: int, width: int, kind: str) -> Service:
     """The service of an access of the `kind` of `AccessCount`."""
-    return Service(memory.phases(warp, width, kind == "load"), width, memory.banks)
+    phases = memory.phases(warp, width, kind == "load")
+    return Service(phases, width, memory.banks, memory.bank_bytes)
 
 
 def wavefronts(addresses: Array, active: Array, service: Service) -> tuple[int, int]:
@@ -49,7 +49,8 @@ def phase_costs(addresses: Array, active: Array, service: Service) -> tuple[Arra
     A phase takes as many wavefronts as the busiest bank has distinct words, and could take the
     number of its distinct bytes over those of all banks.
     """
-    width, banks, group = service.width, service.banks, len(service.phases[0])
+    width, banks, word = service.width, service.banks, service.word
+    group = len(service.phases[0])
     lanes = np.array(service.phases).reshape(-1)
     missing = -len(addresses) % len(lanes)
     if missing:
@@ -57,14 +58,14 @@ def phase_costs(addresses: Array, active: Array, service: Service) -> tuple[Arra
         active = np.concatenate([active, np.zeros(missing, np.bool_)])
     addresses = addresses.reshape(-1, len(lanes))[:, lanes].reshape(-1)
     active = active.reshape(-1, len(lanes))[:, lanes].reshape(-1)
-    words = _units(addresses, active, width, WORD).reshape(len(addresses) // group, -1)
+    words = _units(addresses, active, width, word).reshape(len(addresses) // group, -1)
     words.sort(axis=1)
     new = words != _NOBODY
     new[:, 1:] &= words[:, 1:] != words[:, :-1]
     rows = np.nonzero(new)[0]
     load = np.bincount(rows * banks + words[new] % banks, minlength=len(words) * banks)
-    if width >= WORD:
-        counts = np.bincount(rows, minlength=len(words)) * WORD
+    if width >= word:
+        counts = np.bincount(rows, minlength=len(words)) * word
     else:
         counts = np.array(
             [
@@ -74,7 +75,7 @@ def phase_costs(addresses: Array, active: Array, service: Service) -> tuple[Arra
                 )
             ]
         )
-    return load.reshape(-1, banks).max(axis=1), -(-counts // (banks * WORD))
+    return load.reshape(-1, banks).max(axis=1), -(-counts // (banks * word))
 
 
 def sectors(addresses: Array, active: Array, width: int, warp: int) -> tuple[int, int]:
@@ -83,10 +84,10 @@ def sectors(addresses: Array, active: Array, width: int, warp: int) -> tuple[int
     if missing:
         addresses = np.concatenate([addresses, np.zeros(missing, np.int64)])
         active = np.concatenate([active, np.zeros(missing, np.bool_)])
-    touched = _units(addresses, active, width, SECTOR).reshape(len(addresses) // warp, -1)
+    touched = _units(addresses, active, width, SECTOR_BYTES).reshape(len(addresses) // warp, -1)
     counts = _distinct(touched)
     starts = np.where(active, addresses, _NOBODY).reshape(-1, warp)
-    return int(counts.sum()), int((-(-_distinct(starts) * width // SECTOR)).sum())
+    return int(counts.sum()), int((-(-_distinct(starts) * width // SECTOR_BYTES)).sum())
 
 
 def _units(addresses: Array, active: Array, width: int, unit: int) -> Array:
@@ -149,7 +150,7 @@ class Counters:
         self, site: int, buffer: str, kind: str, addresses: Array, active: Array, width: int
     ) -> None:
         """The threads of a block access global memory."""
-        used, ideal = self._memo(sectors, SECTOR, addresses, active, width, self.warp)
+        used, ideal = self._memo(sectors, SECTOR_BYTES, addresses, active, width, self.warp)
         total = self._total(site, buffer, "global", kind, width)
         total.count += _warps(active, self.warp)
         total.sectors += used

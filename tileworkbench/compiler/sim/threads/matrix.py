@@ -191,7 +191,7 @@ def translate_turned(stmt: simt.LoadTurned, expr: ExpressionTranslator) -> Execu
             tell_read(frame, storage, (row,), giving[:, None], lanes)
         places = np.where(giving, addresses, 0)
         pieces = storage.arena.memory[places[:, None] + np.arange(width)].view(f"u{bytes_}")
-        blocks = pieces.reshape(-1, count, 16)  # of 16 lanes: rows of pieces
+        blocks = pieces.reshape(-1, count, simt.TURNING_LANES)  # rows of pieces
         columns = np.ascontiguousarray(blocks.swapaxes(1, 2)).reshape(-1, count)
         registers.write_bytes(frame, columns.view(np.uint8))
 

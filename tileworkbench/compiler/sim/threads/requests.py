@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 
 from tileworkbench.compiler.fast_dataclass import dataclass
-from tileworkbench.compiler.machine.machine import SharedMemory
+from tileworkbench.compiler.machine.machine import SECTOR_BYTES, SharedMemory
 from tileworkbench.compiler.sim.report import AccessCount
 from tileworkbench.compiler.sim.threads.counters import (
     MEMORY,
-    SECTOR,
-    WORD,
     Counters,
     Service,
     phase_costs,
     service_of,
 )
+
+_WORD = MEMORY.bank_bytes
 
 Array = np.ndarray[Any, Any]
 
@@ -72,7 +72,7 @@ class Phase:
 
     def words(self, address: int) -> range:
         """The numbers of the 4-byte words of an access from byte `address` on."""
-        return range(address // WORD, (address + self.width - 1) // WORD + 1)
+        return range(address // _WORD, (address + self.width - 1) // _WORD + 1)
 
     @cached_property
     def degree(self) -> int:
@@ -82,21 +82,11 @@ class Phase:
     @cached_property
     def ideal(self) -> int:
         """The wavefronts that its distinct bytes need."""
-        if self.width >= WORD:
-            count = WORD * sum(map(len, self.banks.values()))
+        if self.width >= _WORD:
+            count = _WORD * sum(map(len, self.banks.values()))
         else:
             count = self.width * len(set(self.addresses))
-        return -(-count // (WORD * self.bank_count))
-
-    def collides(self, lane: int) -> tuple[int, ...]:
-        """The lanes that want another word of a bank that `lane` uses."""
-        rivals: set[int] = set()
-        for words in self.banks.values():
-            mine = {word for word, lanes in words.items() if lane in lanes}
-            if mine:
-                others = (lanes for word, lanes in words.items() if word not in mine)
-                rivals.update(*others)
-        return tuple(sorted(rivals - {lane}))
+        return -(-count // (_WORD * self.bank_count))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,7 +151,9 @@ class WarpAccess:
         last = asked.addresses + self.count.width - 1
         touched: dict[int, set[int]] = {}
         for thread in np.flatnonzero(asked.active).tolist():
-            sectors = range(asked.addresses[thread] // SECTOR, last[thread] // SECTOR + 1)
+            sectors = range(
+                asked.addresses[thread] // SECTOR_BYTES, last[thread] // SECTOR_BYTES + 1
+            )
             touched.setdefault(thread // self.warp, set()).update(sectors)
         return {warp: tuple(sorted(sectors)) for warp, sectors in touched.items()}
 
