@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tileworkbench.language as T
+from tileworkbench.kernels import matmul
 
 N = 1024
 
@@ -149,6 +150,31 @@ def nothing_ahead():
             T.copy(C_local, C[by * 128, bx * 128])
 
     return kernel
+
+
+def large_product_in_series():
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((8192, 8192), "float16"),
+        B: T.Tensor((8192, 8192), "float16"),
+        C: T.Tensor((8192, 8192), "float16"),
+    ):
+        with T.Kernel(64, 64, threads=128) as (bx, by):
+            A_shared = T.alloc_shared((128, 32), "float16")
+            B_shared = T.alloc_shared((32, 128), "float16")
+            C_local = T.alloc_fragment((128, 128), "float32")
+            T.clear(C_local)
+            for k in T.serial(256):  # here
+                T.copy(A[by * 128, k * 32], A_shared)
+                T.copy(B[k * 32, bx * 128], B_shared)
+                T.gemm(A_shared, B_shared, C_local)
+            T.copy(C_local, C[by * 128, bx * 128])
+
+    return kernel
+
+
+def large_product(stages: int):
+    return matmul(8192, 8192, 8192, "float16", num_stages=stages)
 
 
 def small_tiles():

@@ -61,7 +61,10 @@ PLANTED = [
     ("one_block", "sim:sm_80", "launches 1 block for 108 multiprocessors, of which 99 %"),
     ("bank_conflicts", "sim:sm_80", "reads 'A_shared' with bank conflicts, 8.0 times"),
     ("bank_conflicts", "sim:sm_90a", "reads 'A_shared' with bank conflicts, 8.0 times"),
-    ("nothing_ahead", "sim:sm_80", "waits for memory in each of its 128 iterations"),
+    ("nothing_ahead", "sim:sm_80", "loads a tile, waits for it and computes with it, one after the other, 128 times"),
+    ("nothing_ahead", "sim:sm_90a", "loads a tile, waits for it and computes with it"),
+    ("large_product_in_series", "sim:sm_80", "one after the other, 256 times, with nothing"),
+    ("large_product_in_series", "sim:sm_90a", "one after the other, 256 times, with nothing"),
     ("reloaded_weights", "sim:sm_80", "reads 'W' "),
     ("small_tiles", "sim:sm_80", "reads 'B' "),
     ("one_element", "sim:sm_80", "updates one element of 'C' 1.05 M times, one after the other"),
@@ -92,6 +95,22 @@ def test_a_good_product_gets_no_advice(target: str) -> None:
     assert found.remedy == "" and found.saved_us == 0.0
     assert found.sentence.startswith("Nothing is wasted that this model knows of.")
     assert "multiplies " in found.sentence and "vector" not in found.text
+
+
+@pytest.mark.parametrize("target", ["sim:sm_80", "sim:sm_90a"])
+def test_stages_are_the_remedy_for_tiles_in_series(target: str) -> None:
+    """What the verdict advises ends what it found, and gives about the time it promised."""
+    series, staged = (
+        tw.compile(bottlenecks.large_product(stages), target=target).causes for stages in (1, 3)
+    )
+    assert series is not None and staged is not None
+    found = series.diagnose()
+    assert found.cause == "latency" and found.saved_us > 0.1 * series.total_us
+    assert found.remedy.startswith("Write T.Pipelined(..., num_stages=3) for this loop")
+    promised = series.total_us - found.saved_us
+    assert promised == pytest.approx(staged.total_us, rel=0.15)
+    assert "num_stages" not in staged.diagnose().text
+    assert not [part for part in staged.parts if part.cause == "latency" and part.waste_us]
 
 
 def test_a_kernel_at_its_roof_is_not_told_of_waste() -> None:
@@ -183,7 +202,7 @@ def test_copies_ahead_hide_the_latency(target: str) -> None:
         causes = tw.compile(made, target=target).causes
         assert causes is not None
         [found[stages]] = [part for part in causes.parts if part.cause == "latency" and part.line]
-    assert "nothing is loaded ahead" in found[1].finding and found[1].waste_us > 0
+    assert "nothing loaded ahead" in found[1].finding and found[1].waste_us > 0
     assert found[2].finding == "loads 1 iteration ahead" and found[2].waste_us == 0
     assert found[4].finding == "loads 3 iterations ahead"
     assert found[4].time_us < found[2].time_us

@@ -17,7 +17,7 @@ occupancy says.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from tileworkbench.bench.gpu_work import BlockWork, Spent, Wait, blocks_of, merged
@@ -69,7 +69,7 @@ def predict_launch(launch: Launch, product: Product) -> Causes | None:
         model = _Model(launch, product, block)
         mine = [*model.computing(), *model.waiting(), *model.shared(), *model.moving()]
         mine += model.updating()
-        parts += model.spread(mine)
+        parts += [*model.spread(mine), *model.waiting_for_tiles()]
     site = works[0].site if works else 0
     line = line_in(launch.file, launch.lowered.span(site))
     time_us = _LAUNCH_US * len(works)
@@ -123,6 +123,8 @@ class _Model:
         # Of the multiprocessors' time, in which each has a block.
         self.busy = block.blocks / (product.multiprocessors * self.rounds)
         self.us = 1 / product.clock / 1e3  # of a clock
+        # The same of each of a multiprocessor's blocks, where resident ones wait together.
+        self.turns_us = math.ceil(self.rounds / max(launch.resident, 1)) * self.us
 
     def line(self, site: int) -> int:
         """The line of a site in the kernel's own text, 0 elsewhere."""
@@ -239,29 +241,58 @@ class _Model:
         return Part("DRAM", bytes_ / self.product.memory / 1e3, _DRAM, line, finding)
 
     def waiting(self) -> Iterator[Part]:
-        """Latencies: those of a block follow each other, resident blocks wait together."""
-        turns = math.ceil(self.rounds / max(self.launch.resident, 1)) * self.us
+        """Waits of threads: those of a block follow each other, resident blocks wait together."""
         for wait in self.block.waits:
-            yield self.wait(wait, turns)
+            if wait.kind in ("sum", "element"):
+                yield self.wait(wait)
         for site, times in self.block.barriers.items():
-            time_us = times * _BARRIER_CLOCKS * turns
+            time_us = times * _BARRIER_CLOCKS * self.turns_us
             yield Part("barriers", time_us, _LATENCY, self.line(site), f"meets {times:.0f} times")
 
-    def wait(self, wait: Wait, turns: float) -> Part:
-        """One loop."""
-        clocks = _SUM_CLOCKS if wait.kind == "sum" else _MEMORY_CLOCKS / max(wait.ahead, 1)
-        time_us = wait.trips * clocks * turns
-        trips, line = format_count(wait.trips), self.line(wait.site)
-        if wait.kind == "load":
-            finding = f"waits for memory in each of its {trips} iterations: nothing is loaded ahead"
-            remedy = "T.Pipelined(..., num_stages=3) loads tiles while others are computed with."
-            return Part("latency", time_us, _LATENCY, line, finding, time_us * 2 / 3, remedy)
-        if wait.kind == "ahead":
-            finding = f"loads {wait.ahead} iteration{'s' if wait.ahead > 1 else ''} ahead"
-            return Part("latency", time_us, _LATENCY, line, finding)
-        what = "the sum of the one before" if wait.kind == "sum" else "an element from memory"
-        finding = f"waits {trips} times, one after the other, for {what}"
+    def wait(self, wait: Wait) -> Part:
+        """A loop whose threads wait."""
+        of_sum = wait.kind == "sum"
+        time_us = wait.trips * (_SUM_CLOCKS if of_sum else _MEMORY_CLOCKS) * self.turns_us
+        what = "the sum of the one before" if of_sum else "an element from memory"
+        finding = f"waits {format_count(wait.trips)} times, one after the other, for {what}"
+        line = self.line(wait.site)
         return Part("latency", time_us, _LATENCY, line, finding, time_us, _SPREAD)
+
+    def waiting_for_tiles(self) -> Iterator[Part]:
+        """Loops over tiles: as long on each multiprocessor, however many have a block.
+
+        Where nothing is loaded ahead, a block computes only after its tiles have come, and only
+        other resident blocks compute meanwhile.
+        """
+        for wait in self.block.waits:
+            line, ahead = self.line(wait.site), max(wait.ahead, 1)
+            time_us = wait.trips * _MEMORY_CLOCKS / ahead * self.turns_us
+            if wait.kind == "ahead":
+                finding = f"loads {ahead} iteration{'s' if ahead > 1 else ''} ahead"
+                yield Part("latency", time_us, _LATENCY, line, finding)
+            elif wait.kind == "load":
+                finding = (
+                    "loads a tile, waits for it and computes with it, one after the other, "
+                    f"{format_count(wait.trips)} times, with nothing loaded ahead"
+                )
+                whole = time_us + self.alone_us(wait.sites)
+                waste = whole - time_us / _AHEAD
+                yield Part("latency", whole, _LATENCY, line, finding, waste, _PIPELINE)
+
+    def alone_us(self, sites: Collection[int]) -> float:
+        """What the blocks of a multiprocessor, resident ones together, do at these sites as if
+        nothing came late."""
+        block, kept = self.block, set(sites)
+        work = replace(
+            block,
+            spent={key: each for key, each in block.spent.items() if key[0] in kept},
+            products={key: each for key, each in block.products.items() if key[0] in kept},
+            made={key: each for key, each in block.made.items() if key[0] in kept},
+        )
+        model = _Model(self.launch, self.product, work)
+        parts = (*model.computing(), *model.shared(), *model.moving())
+        rounds_us = Causes(tuple(part for part in parts if part.uses != _DRAM)).total_us
+        return rounds_us / self.rounds * self.turns_us / self.us
 
     def spread(self, parts: list[Part]) -> list[Part]:
         """`parts`, and what of them is there because multiprocessors have no block."""
@@ -292,6 +323,11 @@ class _Model:
         ]
 
 
+_AHEAD = 2  # iterations, with the stages of the remedy
+_PIPELINE = (
+    "Write T.Pipelined(..., num_stages=3) for this loop: tiles are loaded while others are "
+    "computed with."
+)
 _SWIZZLE = "The view 'banks' ranks the layouts that have none."
 _COALESCE = (
     "Let the last index of T.Parallel be the last index of the tensor, or go through a tile."

@@ -43,13 +43,15 @@ class Wait:
     """A loop whose iterations each wait for memory, or for the sum of the one before.
 
     `kind` is ``load`` (into shared memory, nothing ahead), ``ahead`` (copies issued `ahead`
-    iterations before), ``element`` (a value for the threads themselves) or ``sum``.
+    iterations before), ``element`` (a value for the threads themselves) or ``sum``. `sites` are
+    those of its statements, without loops in it that wait themselves.
     """
 
     kind: str
     site: int
     trips: float
     ahead: int = 0
+    sites: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,7 @@ class _Loop:
     phases: dict[Buffer, int] = field(default_factory=dict)  # and in it
     waited: list[Buffer] = field(default_factory=list)  # barriers that it waits for itself
     sums: int = 0
+    sites: set[int] = field(default_factory=set)
 
 
 class _Walker:
@@ -171,6 +174,8 @@ class _Walker:
         """Count `stmt`, executed `times` times, `once` where only unrolled loops repeat."""
         site = getattr(stmt, "site", 0) or site
         work = self.work
+        for each in self.loops:
+            each.sites.add(site)
         match stmt:
             case st.Seq(stmts):
                 for child in stmts:
@@ -261,7 +266,11 @@ class _Walker:
         self.visit(loop.body, times * trips, once, site, env)
         self.loops.pop()
         made.phases = self.phases
-        self.work.waits += _waits(made)
+        waits = list(_waits(made))
+        self.work.waits += waits
+        if waits:
+            for each in self.loops:
+                each.sites -= made.sites
 
     def product(self, site: int, operand: Buffer, flops: float) -> None:
         """Matrix instructions do `flops` in each warp."""
@@ -356,12 +365,13 @@ def _variables(value: Expr) -> set[Var]:
 def _waits(loop: _Loop) -> Iterator[Wait]:
     """What each iteration of a loop waits for."""
     if loop.loads == "shared":
-        yield Wait("load", loop.site, loop.trips)
+        yield Wait("load", loop.site, loop.trips, sites=frozenset(loop.sites))
     elif loop.issues and loop.pending >= 0:
         yield Wait("ahead", loop.site, loop.trips, loop.pending + 1)
     elif ahead := [_ahead(loop, barrier) for barrier in loop.waited if barrier in loop.phases]:
         first = min(ahead)
-        yield Wait("ahead" if first else "load", loop.site, loop.trips, first)
+        kind = "ahead" if first else "load"
+        yield Wait(kind, loop.site, loop.trips, first, frozenset(loop.sites))
     elif loop.loads:
         yield Wait("element", loop.load_site, loop.trips)
     elif loop.sums:
