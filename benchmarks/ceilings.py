@@ -32,7 +32,7 @@ def main() -> None:
     sets = working_sets(processor.cache_sizes(), 1)
     theirs = measure_in_c(compiler, sets)
     machine = tw.machine(measure=True)
-    ours = {c.name: (c.value, c.unit) for c in machine.ceilings if c.threads == 1}
+    ours = {c.name: (c.value, c.shown_unit) for c in machine.ceilings if c.threads == 1}
     rows = [
         (
             name,
@@ -46,7 +46,8 @@ def main() -> None:
     apart = [name for name, value in theirs.items() if abs(ours[name][0] / value - 1) > AGREEMENT]
     table = markdown_table(("ceiling, one thread", "tw.machine()", "C", "ratio"), rows)
     table += f"\n\nC: {' '.join(FLAGS)}. More than 10 % apart: {', '.join(apart) or 'none'}.\n"
-    table += f"tw.machine(): {machine.doubt or 'quiet'}; {machine.note}."
+    said = (machine.doubt or "quiet", machine.caveat)
+    table += f"tw.machine(): {'; '.join(filter(None, said))}; {machine.note}."
     print(table)
     data = {"ours": {name: value for name, (value, _) in ours.items()}, "c": theirs}
     print(f"\nwritten to {write_results('ceilings', facts, data, table)}")

@@ -61,7 +61,11 @@ PLANTED = [
     ("one_block", "sim:sm_80", "launches 1 block for 108 multiprocessors, of which 99 %"),
     ("bank_conflicts", "sim:sm_80", "reads 'A_shared' with bank conflicts, 8.0 times"),
     ("bank_conflicts", "sim:sm_90a", "reads 'A_shared' with bank conflicts, 8.0 times"),
-    ("nothing_ahead", "sim:sm_80", "loads a tile, waits for it and computes with it, one after the other, 128 times"),
+    (
+        "nothing_ahead",
+        "sim:sm_80",
+        "waits for it and computes with it, one after the other, 128",
+    ),
     ("nothing_ahead", "sim:sm_90a", "loads a tile, waits for it and computes with it"),
     ("large_product_in_series", "sim:sm_80", "one after the other, 256 times, with nothing"),
     ("large_product_in_series", "sim:sm_90a", "one after the other, 256 times, with nothing"),

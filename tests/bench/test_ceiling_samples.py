@@ -13,6 +13,7 @@ from tileworkbench.bench.ceiling_samples import (
     best_of_runs,
     cases_of,
     enough_repeats,
+    part_of,
     sample,
     working_sets,
 )
@@ -77,12 +78,12 @@ class Sweeps:
 
 def test_the_best_sweep_counts_and_the_third_best_tells_how_sure_it_is() -> None:
     first, second = Sweeps(4.0, 10.0, 9.0, 8.0, 1.0).rates_of()
-    assert first == Rate(10.0, True, 0.25)
-    assert second == Rate(1.0, True, 0.0)
+    assert first == Rate(10.0, True, 0.25, 1.0)
+    assert second == Rate(1.0, True, 0.0, 1.0)
 
 
 def test_a_ceiling_with_several_loops_takes_the_best_of_a_sweep() -> None:
-    assert Sweeps(0.3, 0.4).rates_of()[0] == Rate(0.4, True, 0.0)
+    assert Sweeps(0.3, 0.4).rates_of()[0] == Rate(0.4, True, 0.0, 0.4)
 
 
 def test_sweeps_go_on_until_the_best_was_found_again() -> None:
@@ -100,7 +101,30 @@ def test_only_what_was_not_found_again_is_measured_on() -> None:
 
 def test_one_sweep_alone_has_no_spread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceiling_samples, "_LEAST_SWEEPS", 1)
-    assert Sweeps(5.0).rates_of()[0] == Rate(5.0, False, 0.0)
+    assert Sweeps(5.0).rates_of()[0] == Rate(5.0, False, 0.0, 5.0)
+
+
+def test_each_sweep_begins_elsewhere() -> None:
+    """One that always walked the same pages would take a slow place for the machine's rate."""
+    memory, apart = touched_memory(5 * MS), ceiling_samples._APART
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ceiling_samples, "_APART", MS)
+        starts = [memory.size - part_of(memory, 1_500_000, n).size for n in range(5)]
+        assert starts == [0, MS, 2 * MS, 3 * MS, 0]
+        assert all(part_of(memory, 5 * MS, n).size == memory.size for n in range(3))
+    assert apart % (2 << 20) == 0
+
+
+def test_every_ceiling_has_another_place_in_each_of_the_first_sweeps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also when only a small level is still measured."""
+    caches = CacheSizes(32 << 10, 1 << 20, 32 << 20)
+    cases = [each for each in cases_of(caches, [1]) if each.name in ("L2", "DRAM")]
+    most = max(each.bytes_ for each in cases)
+    [case] = {each.name: each for each in cases if each.name == "L2"}.values()
+    places = {1 + n % ((most - case.bytes_) // ceiling_samples._APART + 1) for n in range(9)}
+    assert len(places) == 9
 
 
 def test_working_sets_fit_their_level() -> None:

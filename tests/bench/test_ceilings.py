@@ -76,7 +76,7 @@ def test_json_round_trip() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"schema": 0}, "schema 0 is not 5"),
+        ({"schema": 0}, "schema 0 is not 6"),
         ({"ceilings": [{"name": "L1"}]}, "this is not a measured machine: KeyError('value')"),
         ({"ceilings": 3}, "this is not a measured machine: TypeError"),
         ({"note": None, "ceilings": [[]]}, "this is not a measured machine: TypeError"),
@@ -99,6 +99,7 @@ def test_json_that_is_something_else(change: dict[str, object], reason: str) -> 
         {"threads": "2"},
         {"spread": -0.1},
         {"spread": "1"},
+        {"low": -1.0},
     ],
 )
 def test_json_with_a_bad_ceiling(change: dict[str, object]) -> None:
@@ -307,6 +308,49 @@ def test_a_quiet_machine_has_no_doubt() -> None:
     assert not found.busy and found.doubt == ""
     names = [(ceiling.name, ceiling.threads) for ceiling in found.ceilings]
     assert names == [(name, n) for name in ("L1", "float32", "float16") for n in (1, 2)]
+
+
+def test_a_guest_promises_only_what_its_cores_have_of_their_own() -> None:
+    """Memory that changes by half is told of with what was seen, and is no doubt of the rest."""
+    memory = {("L3", 1): Rate(90.0, True, 0.0, 88.0), ("L3", 2): Rate(180.0, True, 0.0, 170.0)}
+    memory |= {("DRAM", 1): Rate(50.0, True, 0.1, 45.0), ("DRAM", 2): Rate(90.0, True, 0.7, 52.0)}
+    own = to_machine("m", {**RATES, **memory}, [1, 2], Disturbance())
+    assert own.busy and own.shared == () and own.caveat == ""
+    guest = to_machine("m", {**RATES, **memory}, [1, 2], Disturbance(), guest=True)
+    assert not guest.busy
+    assert [(each.name, each.seen) for each in guest.shared] == [
+        ("L3", "88.0 to 90.0 GB/s"),
+        ("L3", "170.0 to 180.0 GB/s"),
+        ("DRAM", "45.0 to 50.0 GB/s"),
+        ("DRAM", "52.0 to 90.0 GB/s"),
+    ]
+    assert guest.caveat == (
+        "best seen of L3 and DRAM, on which other guests of the host may draw too"
+    )
+    assert guest.caption == f"m; {guest.caveat}"
+    assert machine_from_json(machine_to_json(guest)) == guest
+
+
+def test_the_least_and_the_most_of_all_measurements_are_kept() -> None:
+    def found(low: float, high: float) -> Machine:
+        memory = Ceiling("DRAM", high, "GB/s", 2, 0.01, False, low, shared=True)
+        return replace(SAMPLE, ceilings=(*SAMPLE.ceilings, memory))
+
+    first, second = found(52.0, 55.0), found(80.0, 91.0)
+    for kept in (best_of(first, second), best_of(second, first)):
+        assert kept.ceilings[-1].seen == "52.0 to 91.0 GB/s" and not kept.busy
+
+
+@pytest.mark.parametrize(("says", "shared"), [(True, True), (None, True), (False, False)])
+def test_a_machine_that_may_be_a_guest_counts_as_one(
+    monkeypatch: pytest.MonkeyPatch, says: bool | None, shared: bool
+) -> None:
+    rates = {("DRAM", 1): Rate(50.0, True), ("L1", 1): Rate(100.0, True)}
+    monkeypatch.setattr(ceilings, "measure_rates", lambda cases: rates)
+    monkeypatch.setattr(ceilings, "get_num_threads", lambda: 1)
+    monkeypatch.setattr(processor, "is_guest", lambda: says)
+    found = ceilings.measure_machine()
+    assert [each.shared for each in found.ceilings] == [False, shared]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ import tileworkbench as tw
 from tests.viz.tiled import compiled
 kernel = tw.Kernel(compiled("mm").compiled)""",
     'tw.Kernel(compiled("mm").compiled)',
-    # Recorded first, and without a limit: a view alone records for a second, which a busy machine needs.
+    # Recorded first, without a limit: a view records for a second, too short on a busy machine.
     "kernel.footprint(seconds=None)\n%tile show kernel footprint",
     """\
 %%tile --target cpu --args 'torch.zeros(100)' --show footprint

@@ -45,6 +45,32 @@ def test_machine_has_a_name_where_the_system_tells_nothing(no_sysfs: None) -> No
     assert re.fullmatch(r".+, \d+ cores?", processor.machine_name.__wrapped__())
 
 
+@pytest.mark.parametrize(
+    ("flags", "guest"),
+    [("fpu hypervisor avx", True), ("fpu hypervisor_x avx", False), (None, None)],
+)
+def test_a_guest_has_a_bit_for_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, flags: str | None, guest: bool | None
+) -> None:
+    info = tmp_path / "cpuinfo"
+    info.write_text("model name\t: a hypervisor\n" + (f"flags\t\t: {flags}\n" if flags else ""))
+    monkeypatch.setattr(processor, "_CPUINFO", info)
+    monkeypatch.setattr(processor.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(processor.platform, "machine", lambda: "x86_64")
+    assert processor.is_guest.__wrapped__() is guest
+
+
+def test_other_systems_say_nothing_of_a_host(
+    no_sysfs: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for system, machine in (("Windows", "AMD64"), ("Linux", "aarch64"), ("Linux", "x86_64")):
+        monkeypatch.setattr(processor.platform, "system", lambda system=system: system)
+        monkeypatch.setattr(processor.platform, "machine", lambda machine=machine: machine)
+        assert processor.is_guest.__wrapped__() is None
+    # A libc without sysctlbyname, as here, or one that does not know the name.
+    assert processor._darwin_says("kern.no_such_name") is None
+
+
 def test_machine_name_is_the_processor_brand(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -151,6 +151,21 @@ def test_peaks_of_a_busy_machine_say_so(
     )
 
 
+def test_peaks_of_a_guest_have_what_was_seen(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And operations on integers are no FLOP."""
+    memory = Ceiling("DRAM", 90.3, "GB/s", 2, 0.01, low=52.1, shared=True)
+    found = Machine("a guest", (memory, Ceiling("int8", 470.2, "GFLOP/s", 1)))
+    monkeypatch.setattr(ceilings, "machine", lambda measure=False: found)
+    assert notebook.run("%tile peaks").text == (
+        "a guest\n"
+        "  DRAM          2 T        90.3 GB/s  seen 52.1 to 90.3 GB/s\n"
+        "  int8          1 T       470.2 GOP/s\n"
+        "best seen of DRAM, on which other guests of the host may draw too"
+    )
+
+
 def test_clear_cache(notebook: Notebook) -> None:
     notebook.run(f"%%tile -q{SCALE}")
     assert notebook.run(f"%%tile{SCALE}").value.record.cached == "memory"

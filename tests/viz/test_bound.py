@@ -57,6 +57,17 @@ def test_a_busy_machine_is_blamed_for_ceilings_that_are_too_low() -> None:
     )
 
 
+def test_a_point_above_memory_that_a_guest_shares_is_no_mistake_of_ours() -> None:
+    shared = replace(MACHINE.ceilings[0], shared=True, low=8.0)
+    guest = replace(MACHINE, ceilings=(shared, *MACHINE.ceilings[1:]))
+    above = Point("k", 1e5, 1e5, 5.0, "float32", "DRAM")
+    for point in (above, replace(above, flops=0.0)):
+        assert "impossible" in judge(point, MACHINE).sentence
+        assert "busy or shared, and are too low" in judge(point, guest).sentence
+    # The peak is the guest's own.
+    assert "impossible" in judge(replace(above, flops=1e9), guest).sentence
+
+
 def test_what_the_roofs_allow() -> None:
     assert least_us(POINT, MACHINE) == pytest.approx(1.0)
     assert least_us(replace(POINT, bytes_=1e5), MACHINE) == pytest.approx(10.0)

@@ -28,6 +28,7 @@ from tileworkbench.viz.model.roofline_view import (
     roofline_model,
 )
 from tileworkbench.viz.model.svg import THEMED
+from tileworkbench.viz.widgets.figure import roofline_figure
 
 SIMPLE = Machine("m", (Ceiling("DRAM", 10.0, "GB/s", 1), Ceiling("float32", 100.0, "GFLOP/s", 1)))
 
@@ -227,3 +228,33 @@ def test_of_many_points_the_fastest_is_named_and_told_of() -> None:
 def test_verdict_tells_what_the_model_expected() -> None:
     found = judge(point(2.0, 15.0, predicted_us=0.5), SIMPLE)
     assert found.sentence.endswith(" It took 1 µs; the model of this machine expects 500 ns.")
+
+
+def test_operations_on_integers_are_no_flop() -> None:
+    """In words, on the axes, on the roofs and in the table."""
+    peaks = tuple(Ceiling(name, 100.0, "GFLOP/s", 1) for name in ("int8", "float32"))
+    machine = Machine("m", (Ceiling("DRAM", 10.0, "GB/s", 1), *peaks))
+    point = Point("k", 1e6, 1e4, 20.0, "int8", "DRAM", 1)
+    model = roofline_model([point], machine)
+    [row] = model["points"]
+    assert (row["achieved"], row["attainable"]) == ("50 GOP/s", "100 GOP/s")
+    assert "At 100 OP/B" in row["sentence"] and "FLOP" not in row["sentence"] + model["svg"]
+    assert [row["values"] for row in model["ceilings"]["rows"]] == [
+        ["10 GB/s"],
+        ["100 GOP/s"],
+        ["100 GFLOP/s"],
+    ]
+    mixed = roofline_svg([point, replace(point, dtype="float32")], machine)
+    assert ">GFLOP/s</text>" in mixed and "100 GOP/s" in mixed
+    [axes] = roofline_figure([point], machine).axes
+    assert axes.get_ylabel() == "GOP/s"
+    assert not any("FLOP" in text.get_text() for text in axes.texts)
+
+
+def test_shared_memory_has_what_was_seen() -> None:
+    memory = Ceiling("DRAM", 90.3, "GB/s", 2, 0.01, low=52.1, shared=True)
+    note = roofline_model([], Machine("m", (memory,), "by hand"))["note"]
+    assert note == (
+        "best seen of DRAM, on which other guests of the host may draw too. Seen so far: DRAM, "
+        "2 threads: 52.1 to 90.3 GB/s. by hand"
+    )

@@ -14,6 +14,12 @@ nor the host took time meanwhile; else `Machine.doubt` says what was seen. Where
 all cores, what each core has of its own (arithmetic, L1, L2) counts as many times as there are
 threads.
 
+A virtual machine can promise only what its cores have of their own. L3 and DRAM belong to the host:
+where it runs the cores, and what its other guests do, changes them by half from one process to
+the next, and nothing that one process sees tells. So they are `Ceiling.shared`, have the least and
+the most that was seen, and no part in `Machine.doubt`. Where the system does not say whether it is
+a guest, it counts as one.
+
 The peak of an element type is that of T.gemm with such operands: fused multiply-adds of float32
 and float64; float16 is computed in float32, so its peak is that; bfloat16, int8 and uint8 with the
 products that the processor sums in groups, where it does. A product and its sum are two operations.
@@ -44,7 +50,7 @@ AGREEMENT = 0.05
 # makes as many, all but certainly finds one as good.
 _STEADY = AGREEMENT / 2
 # Raised when the same measurement comes to mean something else.
-_SCHEMA = 5
+_SCHEMA = 6
 # Parts of the processor's time that change ceilings by less than `AGREEMENT`.
 _OTHERS, _HOST = 0.02, 0.01
 
@@ -68,7 +74,8 @@ def machine(measure: bool = False) -> Machine:
 
     They are measured on first use (a few seconds) and kept in the user's cache directory;
     `measure` does it again, and the better of each ceiling stays. `doubt` says that other programs
-    or a host's other guests disturbed it: then measure again when they are gone. Raises
+    or a host's other guests disturbed it: then measure again when they are gone. `caveat` names
+    what a virtual machine cannot promise. Raises
     `UnsupportedError` where nothing can be compiled.
     """
     key = machine_key()
@@ -107,7 +114,10 @@ def _better(first: Ceiling, other: Ceiling) -> Ceiling:
     """`first`, raised to what `other` has seen, from which its own samples are then further."""
     if first.scaled and not other.scaled:
         return other
-    if other.scaled > first.scaled or other.value <= first.value:
+    if other.scaled > first.scaled:
+        return first
+    first = replace(first, low=min(first.low, other.low))
+    if other.value <= first.value:
         return first
     third = first.value / (1 + first.spread)
     return replace(first, value=other.value, spread=other.value / third - 1)
@@ -149,13 +159,16 @@ def machine_from_json(text: str) -> Machine:
 
 def _ceiling(data: dict[str, object]) -> Ceiling:
     name, value, unit, threads = (data[key] for key in ("name", "value", "unit", "threads"))
-    spread, scaled = data["spread"], bool(data["scaled"])
+    spread, low = data["spread"], data["low"]
+    scaled, shared = bool(data["scaled"]), bool(data["shared"])
     if not isinstance(value, float) or not value > 0 or not isinstance(threads, int):
         raise ValueError(f"'{data}' is not a ceiling")
     if not isinstance(spread, float) or not spread >= 0:
         raise ValueError(f"'{data}' is not a ceiling")
+    if not isinstance(low, float) or not low >= 0:
+        raise ValueError(f"'{data}' is not a ceiling")
     if unit == "GB/s" or unit == "GFLOP/s":
-        return Ceiling(str(name), value, unit, threads, spread, scaled)
+        return Ceiling(str(name), value, unit, threads, spread, scaled, low, shared)
     raise ValueError(f"'{unit}' is not a unit of a ceiling")
 
 
@@ -181,7 +194,8 @@ def measure_machine() -> Machine:
         f"clock {max(clock, sample_clock()):.1f} GHz; "
         f"measured in {time.perf_counter() - start:.1f} s"
     )
-    return to_machine(processor.machine_name(), rates, threads, watch.read(), note)
+    guest = processor.is_guest() is not False
+    return to_machine(processor.machine_name(), rates, threads, watch.read(), note, guest)
 
 
 def to_machine(
@@ -190,13 +204,14 @@ def to_machine(
     threads: Sequence[int],
     seen: Disturbance,
     note: str = "",
+    guest: bool = False,
 ) -> Machine:
-    """The machine that these rates, with these numbers of threads, are of."""
+    """The machine that these rates, with these numbers of threads, are of; `guest` of a host."""
     undisturbed = all(rate.undisturbed for rate in rates.values())
     # What disturbed one run may have disturbed others unseen.
     marked = {key: replace(rate, undisturbed=undisturbed) for key, rate in rates.items()}
     ceilings = [
-        ceiling
+        replace(ceiling, shared=guest and kind in _SHARED)
         for kind in (*LEVELS, *TYPES)
         for source in [_WIDENED.get(kind, kind)]
         if (source, threads[0]) in marked
@@ -216,8 +231,11 @@ def to_machine(
 
 
 def doubt_of(ceilings: Sequence[Ceiling], reasons: Sequence[str]) -> str:
-    """Why another measurement may find other ceilings, empty where it will not."""
-    worst = max(ceilings, key=lambda ceiling: ceiling.spread)
+    """Why another measurement may find other ceilings of those that are promised, empty where it
+    will not.
+    """
+    own = [ceiling for ceiling in ceilings if not ceiling.shared]
+    worst = max(own, key=lambda ceiling: ceiling.spread)
     if worst.spread > _STEADY:
         much = f"{worst.spread:.1%} above" if worst.spread < 1 else f"{1 + worst.spread:.1f} times"
         apart = f"the best sample of {worst.name}, {worst.threads} T, is {much} the third best"
@@ -239,9 +257,9 @@ def to_ceilings(name: str, rates: Sequence[Rate], threads: Sequence[int]) -> lis
     # What each of several threads did at the same time, one alone can do.
     alone = max(rate.value / count for rate, count in zip(rates, threads, strict=True))
     for rate, count in zip(rates, threads, strict=True):
-        value, spread, scaled = max(rate.value, alone), rate.spread, False
+        value, spread, scaled, low = max(rate.value, alone), rate.spread, False, rate.low
         if not rate.undisturbed and name not in _SHARED and rates[0].value * count > value:
             value, spread, scaled = rates[0].value * count, rates[0].spread, True
         value = max(value, ceilings[-1].value if ceilings else 0.0)
-        ceilings.append(Ceiling(name, value, unit, count, spread, scaled))
+        ceilings.append(Ceiling(name, value, unit, count, spread, scaled, low))
     return ceilings

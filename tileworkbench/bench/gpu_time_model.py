@@ -69,7 +69,7 @@ def predict_launch(launch: Launch, product: Product) -> Causes | None:
         model = _Model(launch, product, block)
         mine = [*model.computing(), *model.waiting(), *model.shared(), *model.moving()]
         mine += model.updating()
-        parts += [*model.spread(mine), *model.waiting_for_tiles()]
+        parts += [*model.spread(mine), *model.in_series()]
     site = works[0].site if works else 0
     line = line_in(launch.file, launch.lowered.span(site))
     time_us = _LAUNCH_US * len(works)
@@ -241,43 +241,41 @@ class _Model:
         return Part("DRAM", bytes_ / self.product.memory / 1e3, _DRAM, line, finding)
 
     def waiting(self) -> Iterator[Part]:
-        """Waits of threads: those of a block follow each other, resident blocks wait together."""
+        """Latencies: those of a block follow each other, resident blocks wait together."""
         for wait in self.block.waits:
-            if wait.kind in ("sum", "element"):
+            if wait.kind != "load":
                 yield self.wait(wait)
         for site, times in self.block.barriers.items():
             time_us = times * _BARRIER_CLOCKS * self.turns_us
             yield Part("barriers", time_us, _LATENCY, self.line(site), f"meets {times:.0f} times")
 
     def wait(self, wait: Wait) -> Part:
-        """A loop whose threads wait."""
-        of_sum = wait.kind == "sum"
-        time_us = wait.trips * (_SUM_CLOCKS if of_sum else _MEMORY_CLOCKS) * self.turns_us
-        what = "the sum of the one before" if of_sum else "an element from memory"
-        finding = f"waits {format_count(wait.trips)} times, one after the other, for {what}"
-        line = self.line(wait.site)
+        """One loop."""
+        clocks = _SUM_CLOCKS if wait.kind == "sum" else _MEMORY_CLOCKS / max(wait.ahead, 1)
+        time_us = wait.trips * clocks * self.turns_us
+        trips, line = format_count(wait.trips), self.line(wait.site)
+        if wait.kind == "ahead":
+            finding = f"loads {wait.ahead} iteration{'s' if wait.ahead > 1 else ''} ahead"
+            return Part("latency", time_us, _LATENCY, line, finding)
+        what = "the sum of the one before" if wait.kind == "sum" else "an element from memory"
+        finding = f"waits {trips} times, one after the other, for {what}"
         return Part("latency", time_us, _LATENCY, line, finding, time_us, _SPREAD)
 
-    def waiting_for_tiles(self) -> Iterator[Part]:
-        """Loops over tiles: as long on each multiprocessor, however many have a block.
-
-        Where nothing is loaded ahead, a block computes only after its tiles have come, and only
-        other resident blocks compute meanwhile.
+    def in_series(self) -> Iterator[Part]:
+        """Loops that load nothing ahead: a block computes after its tiles have come, and only other
+        resident blocks compute meanwhile. More blocks elsewhere would make them no shorter.
         """
         for wait in self.block.waits:
-            line, ahead = self.line(wait.site), max(wait.ahead, 1)
-            time_us = wait.trips * _MEMORY_CLOCKS / ahead * self.turns_us
-            if wait.kind == "ahead":
-                finding = f"loads {ahead} iteration{'s' if ahead > 1 else ''} ahead"
-                yield Part("latency", time_us, _LATENCY, line, finding)
-            elif wait.kind == "load":
+            if wait.kind == "load":
+                waits = wait.trips * _MEMORY_CLOCKS * self.turns_us
+                time_us = waits + self.alone_us(wait.sites)
                 finding = (
                     "loads a tile, waits for it and computes with it, one after the other, "
                     f"{format_count(wait.trips)} times, with nothing loaded ahead"
                 )
-                whole = time_us + self.alone_us(wait.sites)
-                waste = whole - time_us / _AHEAD
-                yield Part("latency", whole, _LATENCY, line, finding, waste, _PIPELINE)
+                waste = time_us - waits / _AHEAD
+                line = self.line(wait.site)
+                yield Part("latency", time_us, _LATENCY, line, finding, waste, _PIPELINE)
 
     def alone_us(self, sites: Collection[int]) -> float:
         """What the blocks of a multiprocessor, resident ones together, do at these sites as if

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Literal
 
 from tileworkbench.bench.parts import Causes
-from tileworkbench.bench.units import format_count, format_time
+from tileworkbench.bench.units import format_count, format_time, rate_unit
 from tileworkbench.compiler.fast_dataclass import dataclass
 
 BANDWIDTH = "GB/s"
@@ -28,7 +28,9 @@ class Ceiling:
     `name` is a memory level (``L1``, ``DRAM``) when `unit` is ``GB/s`` and an element type
     (``float32``) when it is ``GFLOP/s``; `threads` is how many threads reached `value` (0: it is
     published). `spread` is how far the best of repeated samples is above the third best (less one),
-    `scaled` says that one thread's value was multiplied, as the other cores were taken.
+    `low` the least that was found (0: not known). `scaled` says that one thread's value was
+    multiplied, as the other cores were taken, `shared` that other guests of the same host draw on
+    it too: then it is what they left while it was measured, and another measurement may find any.
     """
 
     name: str
@@ -37,12 +39,25 @@ class Ceiling:
     threads: int
     spread: float = 0.0
     scaled: bool = False
+    low: float = 0.0
+    shared: bool = False
+
+    @property
+    def seen(self) -> str:
+        """From what to what it was found, ``52.1 to 90.3 GB/s``."""
+        return f"{self.low or self.value:.1f} to {self.value:.1f} {self.shown_unit}"
+
+    @property
+    def shown_unit(self) -> str:
+        """The unit for people: operations on integers are no FLOP."""
+        return rate_unit([self.name]) if self.unit == PEAK else self.unit
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
     """A host and its ceilings. `note` says how they were measured, `doubt` (empty for a quiet
-    machine) why another measurement may find others by more than 5 %.
+    machine) why another measurement may find others by more than 5 %, `caveat` (empty where all
+    belongs to this machine) for which of them nobody can tell.
     """
 
     name: str
@@ -56,16 +71,32 @@ class Machine:
         return bool(self.doubt)
 
     @property
+    def shared(self) -> tuple[Ceiling, ...]:
+        """The ceilings that other guests of the same host have a part in."""
+        return tuple(ceiling for ceiling in self.ceilings if ceiling.shared)
+
+    @property
+    def caveat(self) -> str:
+        """Which ceilings nothing is promised of, empty where there are none."""
+        names = " and ".join(dict.fromkeys(ceiling.name for ceiling in self.shared))
+        return names and f"best seen of {names}, on which other guests of the host may draw too"
+
+    @property
+    def remarks(self) -> str:
+        """Doubt and caveat."""
+        return "; ".join(filter(None, (self.doubt, self.caveat)))
+
+    @property
     def threads(self) -> int:
         """The most threads any ceiling was measured with."""
         return max((ceiling.threads for ceiling in self.ceilings), default=1)
 
     @property
     def caption(self) -> str:
-        """The name, and where its ceilings are no measurement, or one of a busy machine."""
+        """The name, and where its ceilings are no measurement, or one that may differ."""
         if self.ceilings and self.threads == 0:
             return f"{self.name}, published numbers"
-        return f"{self.name}; {self.doubt.split(' (', 1)[0]}" if self.busy else self.name
+        return "; ".join(filter(None, (self.name, self.doubt.split(" (", 1)[0], self.caveat)))
 
     def find(self, name: str, unit: str, threads: int = 0) -> Ceiling | None:
         """The ceiling for a level or element type with `threads` threads (0: the most measured).
@@ -244,31 +275,33 @@ def judge(point: Point, machine: Machine) -> Verdict:
         sentence = f"The {missing} has not been measured on this machine, so no roof is known."
         return Verdict("unknown", 0.0, 0.0, PEAK, sentence, "Measure the machine's ceilings again.")
     if peak is None or not point.flops:
-        return _judge_traffic(point, bandwidth, machine.busy)
+        return _judge_traffic(point, bandwidth, machine.busy or bandwidth.shared)
     slope = point.intensity * bandwidth.value
     memory = slope < peak.value
     attainable = min(slope, peak.value)
     fraction = point.gflops / attainable
     ridge = peak.value / bandwidth.value
     side = "left" if memory else "right"
+    unit = rate_unit([point.dtype])
     roof = f"{point.level} bandwidth" if memory else f"{point.dtype} peak"
     bound: Literal["memory", "compute"] = "memory" if memory else "compute"
     place = (
-        f"At {_short(point.intensity)} FLOP/B it is {side} of the ridge at {_short(ridge)}, in the "
-        f"{bound}-bound region"
+        f"At {_short(point.intensity)} {unit[1:-2]}/B it is {side} of the ridge at "
+        f"{_short(ridge)}, in the {bound}-bound region"
     )
     if point.predicted:
         sentence = (
             f"Predicted, nothing was run. {place}: the {roof} allows "
-            f"{format_rate(attainable, PEAK)}. The model expects "
+            f"{format_rate(attainable, unit)}. The model expects "
             f"{format_time(point.time_us)} for a launch{_share(fraction)}."
         )
     else:
         sentence = (
             f"{place}, and reaches {format_percent(fraction)} of the "
-            f"{format_rate(attainable, PEAK)} that the {roof} allows."
+            f"{format_rate(attainable, unit)} that the {roof} allows."
         )
-    return _finish(bound, attainable, fraction, PEAK, sentence, point, machine.busy)
+    doubtful = machine.busy or (memory and bandwidth.shared)
+    return _finish(bound, attainable, fraction, unit, sentence, point, doubtful)
 
 
 _MEASURE = "A prediction is no measurement: run the kernel on the machine to know its time."
@@ -279,7 +312,7 @@ def _share(fraction: float) -> str:
     return "" if fraction > 0.995 else f", {format_percent(fraction)} of what the roofs allow"
 
 
-def _judge_traffic(point: Point, bandwidth: Ceiling, busy: bool) -> Verdict:
+def _judge_traffic(point: Point, bandwidth: Ceiling, doubtful: bool) -> Verdict:
     """A kernel without arithmetic is held against bandwidth alone."""
     fraction = point.gbytes / bandwidth.value
     if point.predicted:
@@ -288,12 +321,12 @@ def _judge_traffic(point: Point, bandwidth: Ceiling, busy: bool) -> Verdict:
             f"{point.level} bandwidth of {format_rate(bandwidth.value, BANDWIDTH)}. The model "
             f"expects {format_time(point.time_us)} for a launch{_share(fraction)}."
         )
-        return _finish("memory", bandwidth.value, fraction, BANDWIDTH, sentence, point, busy)
+        return _finish("memory", bandwidth.value, fraction, BANDWIDTH, sentence, point, doubtful)
     sentence = (
         f"It does no floating-point work, and reaches {format_percent(fraction)} "
         f"of the {format_rate(bandwidth.value, BANDWIDTH)} of {point.level} bandwidth."
     )
-    return _finish("memory", bandwidth.value, fraction, BANDWIDTH, sentence, point, busy)
+    return _finish("memory", bandwidth.value, fraction, BANDWIDTH, sentence, point, doubtful)
 
 
 def _finish(
@@ -303,9 +336,9 @@ def _finish(
     unit: str,
     sentence: str,
     point: Point,
-    busy: bool,
+    doubtful: bool,
 ) -> Verdict:
-    if fraction > TOLERANCE and busy:
+    if fraction > TOLERANCE and doubtful:
         sentence = (
             f"This point lies {format_percent(fraction - 1)} above its roof: the ceilings were "
             "measured while the machine was busy or shared, and are too low."

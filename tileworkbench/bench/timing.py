@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from tileworkbench.bench.units import rate_unit
 from tileworkbench.compiler.device.gpu import SimulatedCall
 from tileworkbench.compiler.device.host.threads import get_num_threads
 from tileworkbench.compiler.diagnostics import ArgumentError, Interrupted, UnsupportedError
@@ -119,6 +120,7 @@ class BenchResult:
         return RunRecord(
             *(self.name, times_us, self.threads, self.clock_note, self.flops, self.bytes_),
             comparison=self.comparison,
+            dtype=self.dtype,
         )
 
     def _quantile(self, part: float) -> float:
@@ -130,7 +132,7 @@ class BenchResult:
         threads = f"{self.threads} thread{'' if self.threads == 1 else 's'}"
         parts = [f"{self.name}: {_milliseconds(self.median)} ({spread}, n {self.n}, {threads})"]
         if self.flops > 0:
-            parts.append(f"{self.gflops:.4g} GFLOP/s")
+            parts.append(f"{self.gflops:.4g} {rate_unit([self.dtype])}")
         if self.bytes_ > 0:
             parts.append(f"{self.gbytes:.4g} GB/s")
         if self.against[0]:

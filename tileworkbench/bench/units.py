@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 
 def format_bytes(count: float) -> str:
@@ -40,3 +41,9 @@ def format_time(time_us: float) -> str:
 def format_error(error: float) -> str:
     """One digit: a maximum error differs from host to host in the others."""
     return "0" if error == 0 else f"{error:.0e}" if math.isfinite(error) else str(error)
+
+
+def rate_unit(dtypes: Sequence[str]) -> str:
+    """``GOP/s`` where all these element types are integers, else ``GFLOP/s``."""
+    whole = [name.startswith(("int", "uint")) for name in dtypes]
+    return "GOP/s" if whole and all(whole) else "GFLOP/s"

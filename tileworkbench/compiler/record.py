@@ -87,7 +87,8 @@ class CompileRecord:
 class RunRecord:
     """One measurement: `times_us` are the rounds of one kernel call each.
 
-    `comparison` says how fast it was beside another callable, if anything.
+    `comparison` says how fast it was beside another callable, if anything; `dtype` what is
+    computed with, where that is known.
     """
 
     name: str
@@ -98,3 +99,4 @@ class RunRecord:
     bytes_: float
     extra: tuple[tuple[str, float], ...] = field(default=())
     comparison: str = ""
+    dtype: str = ""

@@ -185,10 +185,12 @@ class _Commands:
         peaks = machine(measure=bool(words))
         print(peaks.name)
         for each in peaks.ceilings:
-            spread = f"  ±{each.spread:.0%}" if peaks.busy else ""
-            print(f"  {each.name:<12}{each.threads:>3} T{each.value:12.1f} {each.unit}{spread}")
-        if peaks.busy:
-            print(peaks.doubt)
+            sure = f"  ±{each.spread:.0%}" if peaks.busy else ""
+            if each.shared:
+                sure = f"  seen {each.seen}"
+            print(f"  {each.name:<12}{each.threads:>3} T{each.value:12.1f} {each.shown_unit}{sure}")
+        for remark in filter(None, (peaks.doubt, peaks.caveat)):
+            print(remark)
 
     def run_clear_cache(self, words: list[str]) -> None:
         clear_memory_cache()

@@ -52,7 +52,7 @@ def state() -> Answer:
         "load": round(load, 1),
         "targets": ["auto", *(each.name for each in targets() if each.usable)],
         "measured": known is not None,
-        "doubt": "" if known is None else known.doubt,
+        "doubt": "" if known is None else known.remarks,
     }
     return Answer(data)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from statistics import median, quantiles
 from typing import Any
 
-from tileworkbench.bench.points import PEAK, format_rate
-from tileworkbench.bench.units import format_time
+from tileworkbench.bench.points import format_rate
+from tileworkbench.bench.units import format_time, rate_unit
 from tileworkbench.compiler.record import RunRecord
 from tileworkbench.viz.model import html
 
@@ -18,12 +18,13 @@ def bench_model(run: RunRecord) -> dict[str, Any]:
     low, high = (middle, middle)
     if len(times) > 1:
         low, _, high = quantiles(times, n=4, method="inclusive")
+    unit = rate_unit([run.dtype])
     return {
         "median": format_time(middle),
         "quartiles": f"{format_time(low)} – {format_time(high)}",
         "count": len(times),
         "threads": run.threads,
-        "flops": format_rate(run.flops / middle / 1e3, PEAK) if run.flops else "",
+        "flops": format_rate(run.flops / middle / 1e3, unit) if run.flops else "",
         "bytes": format_rate(run.bytes_ / middle / 1e3, "GB/s") if run.bytes_ else "",
         "comparison": run.comparison,
         "note": run.clock_note,

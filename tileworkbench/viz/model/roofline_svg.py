@@ -19,6 +19,7 @@ from tileworkbench.bench.points import (
     judge,
     relevant_ceilings,
 )
+from tileworkbench.bench.units import rate_unit
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.viz.model.roofline_marks import draw_levels, draw_trail, places
 from tileworkbench.viz.model.svg import FONT, PAPER, Colours, as_image, draw_line, draw_text, still
@@ -80,7 +81,7 @@ def roofline_svg(points: Sequence[Point], machine: Machine, colours: Colours = P
         f'paint-order="stroke" stroke-linejoin="round">',
         f"<title>Roofline of {escape(machine.name)}</title>",
         f'<rect width="{WIDTH}" height="{HEIGHT}" rx="6" fill="{colours["ground"]}"/>',
-        *_grid(axes, colours),
+        *_grid(axes, rate_unit([point.dtype for point in drawn]), colours),
         *_roofs(axes, machine, drawn, colours),
         *(
             mark
@@ -131,7 +132,7 @@ def _decades(low: float, high: float) -> tuple[int, int]:
     return start, max(stop, start + 1)
 
 
-def _grid(axes: _Axes, colours: Colours) -> list[str]:
+def _grid(axes: _Axes, unit: str, colours: Colours) -> list[str]:
     bottom, left = HEIGHT - _BOTTOM, _LEFT
     parts = []
     for decade in range(int(axes.x[0]), int(axes.x[1]) + 1):
@@ -143,12 +144,11 @@ def _grid(axes: _Axes, colours: Colours) -> list[str]:
         parts.append(draw_line(left, y, WIDTH - _RIGHT, y, colours["grid"], 1))
         parts.append(draw_text(left - 7, y + 4, _power(decade), colours["faint"], "end"))
     middle = (_LEFT + WIDTH - _RIGHT) / 2
-    parts.append(
-        draw_text(middle, HEIGHT - 8, "arithmetic intensity (FLOP/B)", colours["text"], "middle")
-    )
+    intensity = f"arithmetic intensity ({unit[1:-2]}/B)"
+    parts.append(draw_text(middle, HEIGHT - 8, intensity, colours["text"], "middle"))
     middle = (HEIGHT - _BOTTOM + _TOP) / 2
     turn = f' transform="rotate(-90 14 {middle:.0f})"'
-    parts.append(draw_text(14, middle, PEAK, colours["text"], "middle", turn))
+    parts.append(draw_text(14, middle, unit, colours["text"], "middle", turn))
     return parts
 
 
@@ -183,10 +183,11 @@ def _roofs(axes: _Axes, machine: Machine, points: Sequence[Point], colours: Colo
 
 
 def _name(ceiling: Ceiling) -> str:
+    rate = format_rate(ceiling.value, ceiling.shown_unit)
     if not ceiling.threads:  # a published number
-        return f"{ceiling.name} {format_rate(ceiling.value, ceiling.unit)}"
+        return f"{ceiling.name} {rate}"
     threads = "1 thread" if ceiling.threads == 1 else f"{ceiling.threads} threads"
-    return f"{ceiling.name} {format_rate(ceiling.value, ceiling.unit)}, {threads}"
+    return f"{ceiling.name} {rate}, {threads}"
 
 
 def _style(machine: Machine, ceiling: Ceiling) -> str:
@@ -230,7 +231,7 @@ def _flat(axes: _Axes, machine: Machine, ceiling: Ceiling, colour: str) -> tuple
 def _point(axes: _Axes, point: Point, verdict: Verdict, colours: Colours, named: bool) -> str:
     x, y = axes.at(point.intensity, point.gflops)
     colour = colours["wrong" if verdict.wrong else "point"]
-    label = f"{point.name}: {format_rate(point.gflops, PEAK)}"
+    label = f"{point.name}: {format_rate(point.gflops, rate_unit([point.dtype]))}"
     if point.predicted:
         label += ", predicted"
     elif verdict.attainable:

@@ -8,8 +8,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from tileworkbench.bench.points import (
+    BANDWIDTH,
     FEW,
-    PEAK,
     Machine,
     Point,
     explain_levels,
@@ -17,7 +17,7 @@ from tileworkbench.bench.points import (
     format_rate,
     judge,
 )
-from tileworkbench.bench.units import format_bytes, format_time
+from tileworkbench.bench.units import format_bytes, format_time, rate_unit
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.causes_svg import HEIGHT as BARS_HEIGHT
 from tileworkbench.viz.model.causes_svg import WIDTH as BARS_WIDTH
@@ -48,7 +48,7 @@ def roofline_model(points: Sequence[Point], machine: Machine) -> dict[str, Any]:
     rows = []
     for point in told(points):
         verdict = judge(point, machine)
-        rate = verdict.unit == PEAK
+        rate = verdict.unit != BANDWIDTH
         rows.append(
             {
                 "name": point.name,
@@ -71,7 +71,7 @@ def roofline_model(points: Sequence[Point], machine: Machine) -> dict[str, Any]:
         )
     return {
         "machine": machine.name,
-        "note": f"{machine.doubt}. {machine.note}" if machine.busy else machine.note,
+        "note": ". ".join(filter(None, (machine.remarks, seen_of(machine), machine.note))),
         "svg": roofline_svg(points, machine, THEMED),
         "kept": KEPT,
         "about": ABOUT,
@@ -98,22 +98,26 @@ def trail_model(point: Point) -> list[dict[str, Any]]:
     return [{**asdict(step), "time": format_time(step.time_us)} for step in trail_steps(point)]
 
 
+def seen_of(machine: Machine) -> str:
+    """From what to what the ceilings were seen that nothing is promised of."""
+    seen = (f"{each.name}, {_threads(each.threads)}: {each.seen}" for each in machine.shared)
+    told = "; ".join(seen)
+    return told and f"Seen so far: {told}"
+
+
 def ceiling_table(machine: Machine) -> dict[str, Any]:
     """Ceilings as rows, one column per number of threads."""
     counts = sorted({ceiling.threads for ceiling in machine.ceilings})
     names = list(dict.fromkeys((c.name, c.unit) for c in machine.ceilings))
-    values = {(c.name, c.unit, c.threads): c.value for c in machine.ceilings}
+    values = {
+        (c.name, c.unit, c.threads): format_rate(c.value, c.shown_unit) for c in machine.ceilings
+    }
     return {
         "columns": [_threads(count) for count in counts],
         "rows": [
             {
                 "name": name,
-                "values": [
-                    format_rate(values[name, unit, count], unit)
-                    if (name, unit, count) in values
-                    else "–"
-                    for count in counts
-                ],
+                "values": [values.get((name, unit, count), "–") for count in counts],
             }
             for name, unit in names
         ],
@@ -209,7 +213,7 @@ def roofline_rows(view: KernelView, live: bool) -> dict[str, str]:
     labelled = {"machine": machine.name}
     labelled["predicted time" if point.predicted else "measured time"] = format_time(point.time_us)
     if point.flops:
-        labelled["rate"] = format_rate(point.gflops, PEAK)
+        labelled["rate"] = format_rate(point.gflops, rate_unit([point.dtype]))
     if verdict.attainable:
         labelled["of what the roofs allow"] = format_percent(verdict.fraction)
     if point.predicted and point.causes is not None:

@@ -20,6 +20,7 @@ from tileworkbench.bench.points import (
     levels_of,
     relevant_ceilings,
 )
+from tileworkbench.bench.units import rate_unit
 from tileworkbench.viz.model.roofline_marks import shown_steps
 
 if TYPE_CHECKING:
@@ -46,11 +47,13 @@ def roofline_figure(points: Sequence[Point], machine: Machine) -> Figure:
     machine = relevant_ceilings(points, machine)
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.subplots()
-    axes.set(xscale="log", yscale="log", xlabel="arithmetic intensity (FLOP/B)", ylabel=PEAK)
     axes.set_title(machine.caption, fontsize="medium", wrap=True)
     axes.grid(color="#e4e4e4")
     axes.set_axisbelow(True)
     shown = [point for point in points if point.flops and np.isfinite(point.intensity)]
+    unit = rate_unit([point.dtype for point in shown])
+    intensity = f"arithmetic intensity ({unit[1:-2]}/B)"
+    axes.set(xscale="log", yscale="log", xlabel=intensity, ylabel=unit)
     _draw_roofs(axes, machine, shown)
     fastest = min(shown, key=lambda point: point.time_us, default=None)
     for number, point in enumerate(shown):
@@ -73,7 +76,7 @@ def _name(axes: Axes, point: Point, verdict: Verdict, colour: str) -> None:
     low, high = np.log(axes.get_xlim())
     left = np.log(point.intensity) < (low + high) / 2
     axes.annotate(
-        f"{point.name}: {format_rate(point.gflops, PEAK)}"
+        f"{point.name}: {format_rate(point.gflops, rate_unit([point.dtype]))}"
         + (", predicted" if point.predicted else percent),
         (point.intensity, point.gflops),
         xytext=(7 if left else -7, -14),
@@ -152,7 +155,7 @@ def _draw_roofs(axes: Axes, machine: Machine, points: Sequence[Point]) -> None:
         axes.plot(x, y, style, color=_ROOF, linewidth=1.1)
         if style == "-":
             end = -1 if ceiling.unit == PEAK else 0
-            text = f"{ceiling.name} {format_rate(ceiling.value, ceiling.unit)}"
+            text = f"{ceiling.name} {format_rate(ceiling.value, ceiling.shown_unit)}"
             side = "right" if ceiling.unit == PEAK else "left"
             axes.annotate(
                 text, (x[end], y[end]), ha=side, va="bottom", fontsize="small", bbox=_GROUND

@@ -165,6 +165,35 @@ def _processor_brand() -> str:
 
 
 @functools.cache
+def is_guest() -> bool | None:
+    """Whether this is a virtual machine, whose host may run others meanwhile; None where the
+    system does not say.
+    """
+    if platform.system() == "Darwin":
+        return _darwin_says("kern.hv_vmm_present")
+    if platform.system() != "Linux" or architecture() != "x86_64":
+        return None
+    try:
+        lines = _CPUINFO.read_text().splitlines()
+    except OSError:
+        return None
+    # CPUID has a bit that hypervisors set and processors leave clear.
+    flags = next((line for line in lines if line.startswith("flags")), None)
+    return None if flags is None else "hypervisor" in flags.split()
+
+
+def _darwin_says(name: str) -> bool | None:
+    """A number of sysctl(3) as a truth value; None where it has no such name."""
+    import ctypes
+
+    value, size = ctypes.c_int(0), ctypes.c_size_t(ctypes.sizeof(ctypes.c_int))
+    call = getattr(ctypes.CDLL(None), "sysctlbyname", None)
+    if call is None or call(name.encode(), ctypes.byref(value), ctypes.byref(size), None, 0):
+        return None
+    return bool(value.value)
+
+
+@functools.cache
 def request_tiles() -> bool:
     """Ask the system for the tile registers of AMX, which Linux gives a process on request only
     (arch_prctl, ARCH_REQ_XCOMP_PERM for component 18)."""
