@@ -74,6 +74,20 @@ def add_layernorm() -> Case:
     return rows("add_layernorm", x, residual, weight, bias)
 
 
+def gradients(name: str) -> Case:
+    x, dy = random(7, 200, dtype=HALF), random(7, 200, dtype=HALF, seed=3)
+    arguments, page = (x, random(200, dtype=HALF, seed=1), dy), getattr(kernels, name)
+    return page(7, 200, HALF, block_M=4, block_N=64), arguments, page.reference(*arguments), 10.0
+
+
+def rmsnorm_backward() -> Case:
+    return gradients("rmsnorm_backward")
+
+
+def layernorm_backward() -> Case:
+    return gradients("layernorm_backward")
+
+
 def cross_entropy() -> Case:
     logits, labels = random(7, 200, dtype=HALF), torch.arange(7) * 13
     labels[3] = -100

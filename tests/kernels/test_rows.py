@@ -14,8 +14,10 @@ from tileworkbench.kernels import (
     cross_entropy,
     histogram,
     layernorm,
+    layernorm_backward,
     online_softmax,
     rmsnorm,
+    rmsnorm_backward,
     rope,
     softmax,
     topk,
@@ -49,6 +51,18 @@ def test_softmax_of_any_number_of_rows_and_columns():
     for shape in [(5, 70), (1, 3), (9, 32)]:
         x = random(*shape)
         torch.testing.assert_close(kernel(x).double(), softmax.reference(x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(7, 50), (130, 128)], ids=str)
+@pytest.mark.parametrize("page", [rmsnorm_backward, layernorm_backward])
+def test_gradients_of_norms(page, shape, dtype):
+    m, n = shape
+    x, weight, dy = (random(*s, dtype=dtype, seed=i) for i, s in enumerate(((m, n), (n,), (m, n))))
+    expected = page.reference(x, weight, dy)
+    program = page(m, n, dtype, block_M=4 if m == 7 else 64, block_N=32)
+    scales = [10.0, *(2.0 * m for _ in expected[1:])]  # weights sum over rows
+    check_kernel(program, (x, weight, dy), expected, scales, 16, simulated=m == 7)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -35,6 +35,7 @@ from tileworkbench.kernels.layernorm import add_layernorm, layernorm
 from tileworkbench.kernels.linear_attention import chunk_scan, chunk_state
 from tileworkbench.kernels.matmul import linear, matmul
 from tileworkbench.kernels.mla_decode import mla_decode
+from tileworkbench.kernels.norms_backward import layernorm_backward, rmsnorm_backward
 from tileworkbench.kernels.rmsnorm import add_rmsnorm, rmsnorm
 from tileworkbench.kernels.rope import rope
 from tileworkbench.kernels.softmax import online_softmax, softmax
@@ -61,11 +62,13 @@ __all__ = [
     "histogram",
     "integer_dequant_matmul",
     "layernorm",
+    "layernorm_backward",
     "linear",
     "matmul",
     "mla_decode",
     "online_softmax",
     "rmsnorm",
+    "rmsnorm_backward",
     "rope",
     "softmax",
     "split_k_matmul",

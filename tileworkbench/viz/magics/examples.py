@@ -23,6 +23,8 @@ EXAMPLES: Mapping[str, str] = {
     "rmsnorm": "M=200 N=512",
     "add_rmsnorm": "M=200 N=512",
     "cross_entropy": "M=200 N=1000",
+    "rmsnorm_backward": "M=100 N=256",
+    "layernorm_backward": "M=100 N=256",
     "rope": "batch=2 seq_len=64 heads=4 dim=64",
     "histogram": "N=10000 bins=64",
     "topk": "M=100 N=64 k=4",
