@@ -112,7 +112,10 @@ RULES: Mapping[str, Rule] = {
     ),
     "compiler.device.host.kernel": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_COMPILING)),
     "compiler.device.nvidia": Rule(
-        ("compiler.diagnostics", "compiler.fast_dataclass", "compiler.device.launch"),
+        (
+            *("compiler.diagnostics", "compiler.fast_dataclass", "compiler.device.launch"),
+            "compiler.device.runtime_compiler",
+        ),
         lazy=("platformdirs",),
     ),
     "compiler.device.nvidia.kernel": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_COMPILING)),

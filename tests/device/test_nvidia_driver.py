@@ -78,7 +78,7 @@ class FakeCuda:
         out.value = b"Fake H1" if device.value == 10 else b"Fake H2"
 
     def do_cuDeviceGetAttribute(self, out: Any, number: int, device: Any) -> None:
-        out._obj.value = {75: 9, 76: 0, 97: 232448, 1: 1024, 12: 65536, 16: 132, 10: 32, 38: 5}[
+        out._obj.value = {75: 9, 76: 0, 97: 232448, 16: 132, 10: 32, 38: 5}[
             number
         ]
 
@@ -158,7 +158,7 @@ def open_fake(**options: Any) -> tuple[FakeCuda, CudaDevice]:
 def test_a_device_and_its_limits() -> None:
     _, device = open_fake()
     assert (device.name, device.arch) == ("Fake H1", "sm_90")
-    assert device.limits == DeviceLimits(1024, 232448, 65536, 132, 32, 5)
+    assert device.limits == DeviceLimits(232448, 132, 32, 5)
 
 
 def test_launches_go_to_the_stream_with_arguments_and_workspaces() -> None:

@@ -59,7 +59,7 @@ class Recorder:
     do_hipGetDeviceCount = do_cuDeviceGetCount
 
     def do_cuDeviceGetAttribute(self, out: Any, number: int, device: Any) -> None:
-        facts = {75: self.arch[0], 76: self.arch[1], 97: 232448, 1: 1024, 12: 65536, 16: 132}
+        facts = {75: self.arch[0], 76: self.arch[1], 97: 232448, 16: 132}
         out._obj.value = facts.get(number, 32)
 
     def do_cuModuleGetFunction(self, out: Any, module: Any, name: bytes) -> None:

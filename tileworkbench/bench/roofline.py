@@ -23,6 +23,7 @@ class Measurable(Protocol):
         """The facts that views are drawn from (`KernelView`)."""
 
 
+
 def result_points(result: BenchResult, measured: Machine) -> tuple[Point, ...]:
     """The point of a measurement; none where its operations or bytes are not known."""
     if math.isnan(result.flops) or math.isnan(result.bytes_):

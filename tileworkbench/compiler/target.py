@@ -55,7 +55,6 @@ class Target:
 
 CPU_LEVELS = ("native", "avx512", "avx2", "generic")
 
-
 def parse_target(text: str) -> Target:
     """The target named by `text`: `cpu`, `cpu:<level>`, `cuda[:sm_*]`, `hip:gfx*`, `sim:<arch>`,
     `ptx:<arch>`, `emu:gfx*` or a bare arch.

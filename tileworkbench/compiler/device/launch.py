@@ -5,9 +5,13 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Sequence
+from math import prod
 from typing import Any, Protocol
 
+from tileworkbench.compiler.diagnostics import RunError
+
 _WORD, _LINE = 8, 64  # bytes; a `CUtensorMap` is as aligned as a cache line
+_NO_BINARY_FOR_GPU = 209  # of `CUresult` and of `hipError_t`
 
 
 class Launch(Protocol):
@@ -33,6 +37,45 @@ class Launch(Protocol):
 
     @property
     def early(self) -> bool: ...
+
+
+class Driver:
+    """A vendor's library with its errors turned into exceptions.
+
+    `library` is what ctypes loaded, or an object that acts like it. `example` is a target of the
+    vendor.
+    """
+
+    example = ""
+
+    def __init__(self, library: Any) -> None:
+        self.library = library
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function of the API. Raises `RunError` with the library's own words."""
+        status = int(getattr(self.library, name)(*arguments))
+        if status:
+            hint = f"compile for the device's own architecture, e.g. target '{self.example}'"
+            raise RunError(
+                f"'{name}' failed: {self.describe(status)}",
+                hint if status == _NO_BINARY_FOR_GPU else None,
+            )
+
+    def describe(self, status: int) -> str:
+        """The library's name and text of an error."""
+        raise NotImplementedError
+
+
+def check_residency(launch: Launch, grid: Sequence[int], at_once: int, device: str) -> None:
+    """Blocks that wait for each other must all run at once. Raises `RunError` where `device` runs
+    only `at_once` of them.
+    """
+    if prod(grid) > at_once:
+        raise RunError(
+            f"'{launch.entry}' has {prod(grid)} blocks that wait for each other (T.sync_grid); "
+            f"'{device}' runs {at_once} of them at once",
+            hint="launch no more blocks than that and let each do more, as T.Persistent does",
+        )
 
 
 def pack_arguments(slots: Sequence[int | bytes]) -> tuple[Any, Any]:
@@ -61,6 +104,12 @@ def current_stream(ordinal: int = 0) -> int:
     """
     torch = _torch_with_gpu()
     return 0 if torch is None else int(torch.cuda.current_stream(ordinal).cuda_stream)
+
+
+def ordinal_of(device: str) -> int:
+    """The number of the device "cuda:1", of the current one for "cuda"."""
+    index = device.partition(":")[2]
+    return int(index) if index else current_ordinal()
 
 
 def current_ordinal() -> int:

@@ -239,7 +239,8 @@ def _edges(frame: Frame, ends: set[bool]) -> set[str] | None:
 
 
 def ends_of(index: tuple[Any, ...], shape: tuple[int, ...], bad: Mask) -> set[tuple[int, bool]]:
-    """The dimensions that indices of the lanes `bad` are outside of: before (False), behind (True)."""
+    """The dimensions that indices of the lanes `bad` are outside of: before (False), behind (True).
+    """
     ends = set()
     for dimension, (at, extent) in enumerate(zip(index, shape, strict=True)):
         if np.any(np.less(at, 0) & bad):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tileworkbench.compiler.device.launch import current_ordinal
+from tileworkbench.compiler.device.launch import ordinal_of
 from tileworkbench.compiler.device.nvidia.driver import CudaDevice, LoadedKernels, open_device
 from tileworkbench.compiler.device.nvidia.tensor_maps import MapEncoder
 
@@ -34,8 +34,7 @@ class CudaLauncher:
     def launch(self, call: Call) -> None:
         """Launch and do not wait. Raises `DeviceUnavailableError` and `RunError`."""
         variant, sizes, grids = self._variants.choose(call)
-        index = call.device.partition(":")[2]
-        device = open_device(int(index) if index else current_ordinal())
+        device = open_device(ordinal_of(call.device))
         kernels = self._on(device, variant)
         slots: list[int | bytes] = [*call.slots]
         if variant["maps"]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tileworkbench.compiler.device.amd.driver import HipDevice, LoadedKernels, open_device
-from tileworkbench.compiler.device.launch import current_ordinal
+from tileworkbench.compiler.device.launch import ordinal_of
 
 from .errors import DeviceUnavailableError
 from .loader import Call, Kernel, read_manifest
@@ -31,8 +31,7 @@ class HipLauncher:
     def launch(self, call: Call) -> None:
         """Launch and do not wait. Raises `DeviceUnavailableError` and `RunError`."""
         variant, sizes, grids = self._variants.choose(call)
-        index = call.device.partition(":")[2]
-        device = open_device(int(index) if index else current_ordinal())
+        device = open_device(ordinal_of(call.device))
         self._on(device, variant).run(grids, [*call.slots], sizes)
 
     def _on(self, device: HipDevice, variant: Mapping[str, Any]) -> LoadedKernels:

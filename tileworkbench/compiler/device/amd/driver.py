@@ -14,11 +14,16 @@ import importlib.util
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from math import prod
 from pathlib import Path
 from typing import Any
 
-from tileworkbench.compiler.device.launch import Launch, current_stream, pack_arguments
+from tileworkbench.compiler.device.launch import (
+    Driver,
+    Launch,
+    check_residency,
+    current_stream,
+    pack_arguments,
+)
 from tileworkbench.compiler.diagnostics import DeviceUnavailableError, RunError
 from tileworkbench.compiler.fast_dataclass import dataclass
 
@@ -27,7 +32,6 @@ _HINT = "targets 'emu:<arch>' and 'sim:<arch>' run the kernel without one"
 # `hipDeviceProp_t` of ROCm 6 and 7 ("R0600"): its bytes, and where fields begin.
 _PROPERTIES_BYTES = 1472
 _MULTIPROCESSORS, _ARCH_NAME, _NAME_BYTES = 388, 1160, 256
-_NO_BINARY_FOR_GPU = 209  # of `hipError_t`
 _MOST_ITEMS = 2**32  # threads of a launch along one axis are fewer
 _ANY = ctypes.c_void_p
 # Argument types of what is called with numbers, which ctypes would else cut to 32 bits.
@@ -60,31 +64,15 @@ def _other_machine(device: HipDevice) -> str:
     return f"'{device.name}' of this machine is a {device.arch}"
 
 
-class HipDriver:
-    """The runtime library with its errors turned into exceptions.
+class HipDriver(Driver):
+    """The runtime library with its errors turned into exceptions."""
 
-    `library` is what ctypes loaded, or an object that acts like it.
-    """
-
-    def __init__(self, library: Any) -> None:
-        self.library = library
-
-    def call(self, name: str, *arguments: Any) -> None:
-        """Call a function of the API. Raises `RunError` with the runtime's own words."""
-        status = int(getattr(self.library, name)(*arguments))
-        if status:
-            raise RunError(f"'{name}' failed: {self.describe(status)}", _hint_for(status))
+    example = "hip:gfx942"
 
     def describe(self, status: int) -> str:
         """``hipErrorInvalidValue (invalid argument)``."""
         name, text = self.library.hipGetErrorName(status), self.library.hipGetErrorString(status)
         return f"{name.decode()} ({text.decode()})" if name and text else f"error {status}"
-
-
-def _hint_for(status: int) -> str | None:
-    if status == _NO_BINARY_FOR_GPU:
-        return "compile for the device's own architecture, e.g. target 'hip:gfx942'"
-    return None
 
 
 def library_paths(name: str, versions: Sequence[int]) -> list[str]:
@@ -263,13 +251,8 @@ class LoadedKernels:
         each = ctypes.c_int()
         name = "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor"
         self.device.driver.call(name, ctypes.byref(each), function, launch.threads, 0)
-        blocks, most = prod(grid), each.value * self.device.multiprocessors
-        if blocks > most:
-            raise RunError(
-                f"'{launch.entry}' has {blocks} blocks that wait for each other (T.sync_grid); "
-                f"'{self.device.name}' runs {most} of them at once",
-                hint="launch no more blocks than that and let each do more, as T.Persistent does",
-            )
+        most = each.value * self.device.multiprocessors
+        check_residency(launch, grid, most, self.device.name)
 
 
 def _check_items(launch: Launch, grid: tuple[int, int, int]) -> None:

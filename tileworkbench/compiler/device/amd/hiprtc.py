@@ -12,6 +12,7 @@ from typing import Any
 
 from tileworkbench.compiler.device.amd.clang import HipCompileError, compile_error
 from tileworkbench.compiler.device.amd.driver import load_library
+from tileworkbench.compiler.device.runtime_compiler import declare, fetch
 
 # As the other route compiles it; memory is read as elements, words and vectors.
 _OPTIONS = ("-O3", "-fno-strict-aliasing", "-w")
@@ -28,18 +29,8 @@ def find_hiprtc() -> Any | None:
 
 
 def declared(library: Any) -> Any:
-    """`library` with argument types: a handle passed as a number would be cut to 32 bits."""
-    handle, size = ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)
-    texts = ctypes.POINTER(ctypes.c_char_p)
-    library.hiprtcGetErrorString.restype = ctypes.c_char_p
-    library.hiprtcCreateProgram.argtypes = [
-        *(ctypes.POINTER(handle), ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, texts, texts)
-    ]
-    library.hiprtcCompileProgram.argtypes = [handle, ctypes.c_int, texts]
-    library.hiprtcDestroyProgram.argtypes = [ctypes.POINTER(handle)]
-    for what in ("ProgramLog", "Code"):
-        getattr(library, f"hiprtcGet{what}Size").argtypes = [handle, size]
-        getattr(library, f"hiprtcGet{what}").argtypes = [handle, ctypes.c_char_p]
+    """`library` with the types of its functions' arguments."""
+    declare(library, "hiprtc", ("ProgramLog", "Code"))
     return library
 
 
@@ -59,20 +50,12 @@ def compile_code_object(
         texts = (ctypes.c_char_p * len(given))(*given)
         status = library.hiprtcCompileProgram(program, len(given), texts)
         if status == _FAILED_COMPILATION:
-            log = _fetch(library, "ProgramLog", program).decode(errors="replace").strip("\0\n")
-            raise compile_error(source, name, log)
+            said = fetch(library, "hiprtc", "ProgramLog", program, _check)
+            raise compile_error(source, name, said.decode(errors="replace").strip("\0\n"))
         _check(library, status)
-        return _fetch(library, "Code", program)
+        return fetch(library, "hiprtc", "Code", program, _check)
     finally:
         library.hiprtcDestroyProgram(ctypes.byref(program))
-
-
-def _fetch(library: Any, what: str, program: ctypes.c_void_p) -> bytes:
-    size = ctypes.c_size_t()
-    _check(library, getattr(library, f"hiprtcGet{what}Size")(program, ctypes.byref(size)))
-    buffer = ctypes.create_string_buffer(size.value)
-    _check(library, getattr(library, f"hiprtcGet{what}")(program, buffer))
-    return buffer.raw
 
 
 def _check(library: Any, status: int) -> None:

@@ -15,7 +15,7 @@ from tileworkbench.compiler.device.amd.clang import (
 from tileworkbench.compiler.device.amd.driver import HipDevice, LoadedKernels, open_device
 from tileworkbench.compiler.device.amd.hiprtc import compile_code_object, find_hiprtc
 from tileworkbench.compiler.device.gpu import Call, Device, GpuKernel, Loaded, buffer_bytes
-from tileworkbench.compiler.device.launch import current_ordinal
+from tileworkbench.compiler.device.launch import ordinal_of
 from tileworkbench.compiler.diagnostics import RunError, UnsupportedError
 from tileworkbench.compiler.emit.c_like.program import Module
 from tileworkbench.compiler.emit.hip.dialect import generate_hip
@@ -75,8 +75,7 @@ class _OnDevices:
 
     def _on(self, name: str) -> LoadedKernels:
         """The code on the device "cuda:1", or on the current one ("cuda")."""
-        index = name.partition(":")[2]
-        ordinal = int(index) if index else current_ordinal()
+        ordinal = ordinal_of(name)
         if ordinal not in self.loaded:
             device = open_device(ordinal)
             launches = self.kernel.module.launches

@@ -12,22 +12,24 @@ import functools
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from math import prod
 from typing import Any
 
-from tileworkbench.compiler.device.launch import Launch, current_stream, pack_arguments
+from tileworkbench.compiler.device.launch import (
+    Driver,
+    Launch,
+    check_residency,
+    current_stream,
+    pack_arguments,
+)
 from tileworkbench.compiler.device.nvidia.launch import configure
 from tileworkbench.compiler.diagnostics import ArgumentError, DeviceUnavailableError, RunError
 from tileworkbench.compiler.fast_dataclass import dataclass
 
 _HINT = "targets 'sim:<arch>' and 'ptx:<arch>' run the kernel without one"
 
-# Numbers of `CUdevice_attribute`, `CUfunction_attribute`, `CUpointer_attribute` and `CUresult` in
-# cuda.h.
+# Numbers of `CUdevice_attribute`, `CUfunction_attribute` and `CUpointer_attribute` in cuda.h.
 _ATTRIBUTES = {
-    "max_threads_per_block": 1,
     "max_shared_bytes": 97,  # with the function attribute below raised
-    "max_registers_per_block": 12,
     "multiprocessors": 16,
     "warp_size": 10,
     "l2_bytes": 38,
@@ -36,7 +38,6 @@ _ATTRIBUTES = {
 }
 _FUNCTION_MAX_DYNAMIC_SHARED = 8
 _POINTER_DEVICE_ORDINAL = 9
-_NO_BINARY_FOR_GPU = 209
 
 
 def missing_device() -> str | None:
@@ -48,20 +49,10 @@ def missing_device() -> str | None:
     return None
 
 
-class CudaDriver:
-    """The driver library with its errors turned into exceptions.
+class CudaDriver(Driver):
+    """The driver library with its errors turned into exceptions."""
 
-    `library` is what ctypes loaded, or an object that acts like it.
-    """
-
-    def __init__(self, library: Any) -> None:
-        self.library = library
-
-    def call(self, name: str, *arguments: Any) -> None:
-        """Call a function of the API. Raises `RunError` with the driver's own words."""
-        status = int(getattr(self.library, name)(*arguments))
-        if status:
-            raise RunError(f"'{name}' failed: {self.describe(status)}", _hint_for(status))
+    example = "cuda:sm_90"
 
     def describe(self, status: int) -> str:
         """``CUDA_ERROR_INVALID_VALUE (invalid argument)``."""
@@ -71,12 +62,6 @@ class CudaDriver:
         if name.value is None:
             return f"error {status}"
         return f"{name.value.decode()} ({(text.value or b'').decode()})"
-
-
-def _hint_for(status: int) -> str | None:
-    if status == _NO_BINARY_FOR_GPU:
-        return "compile for the device's own architecture, e.g. target 'cuda:sm_90'"
-    return None
 
 
 @functools.cache
@@ -108,11 +93,9 @@ def open_device(ordinal: int = 0) -> CudaDevice:
 
 @dataclass(frozen=True, slots=True)
 class DeviceLimits:
-    """What a device has: sizes in bytes, shared memory and threads per block."""
+    """What a device has: sizes in bytes, shared memory per block."""
 
-    max_threads_per_block: int
     max_shared_bytes: int
-    max_registers_per_block: int
     multiprocessors: int
     warp_size: int
     l2_bytes: int
@@ -248,13 +231,8 @@ class LoadedKernels:
         name = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
         size = ctypes.c_size_t(launch.shared_bytes)
         self.device.driver.call(name, ctypes.byref(each), function, launch.threads, size)
-        blocks, most = prod(grid), each.value * self.device.limits.multiprocessors
-        if blocks > most:
-            raise RunError(
-                f"'{launch.entry}' has {blocks} blocks that wait for each other (T.sync_grid); "
-                f"'{self.device.name}' runs {most} of them at once",
-                hint="launch no more blocks than that and let each do more, as T.Persistent does",
-            )
+        most = each.value * self.device.limits.multiprocessors
+        check_residency(launch, grid, most, self.device.name)
 
 
 def wait_for_stream(stream: int, ordinal: int) -> None:

@@ -6,7 +6,7 @@ from dataclasses import field
 from typing import ClassVar
 
 from tileworkbench.compiler.device.gpu import Call, Device, GpuKernel, Loaded, buffer_bytes
-from tileworkbench.compiler.device.launch import current_ordinal
+from tileworkbench.compiler.device.launch import ordinal_of
 from tileworkbench.compiler.device.nvidia.driver import LoadedKernels, open_device
 from tileworkbench.compiler.device.nvidia.nvrtc import (
     CudaBuild,
@@ -86,8 +86,7 @@ class _OnDevices:
 
     def _on(self, device: str) -> LoadedKernels:
         """The code on the device "cuda:1", or on the current one ("cuda")."""
-        index = device.partition(":")[2]
-        ordinal = int(index) if index else current_ordinal()
+        ordinal = ordinal_of(device)
         if ordinal not in self.loaded:
             cubin = self.kernel.compiled().cubin
             launches = self.kernel.module.launches

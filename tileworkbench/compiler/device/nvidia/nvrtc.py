@@ -12,13 +12,13 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from tileworkbench.compiler.device.nvidia.files import (
     INSTALL,
     toolkit_directories,
     wheel_directories,
 )
+from tileworkbench.compiler.device.runtime_compiler import declare, fetch
 from tileworkbench.compiler.diagnostics import CompileError, Note, UnsupportedError
 from tileworkbench.compiler.fast_dataclass import dataclass
 
@@ -124,11 +124,12 @@ def compile_cuda(
     try:
         texts = (ctypes.c_char_p * len(given))(*(option.encode() for option in given))
         status = library.nvrtcCompileProgram(program, len(given), texts)
-        log = _fetch(library, "ProgramLog", program).decode(errors="replace").strip("\0\n")
+        said = fetch(library, "nvrtc", "ProgramLog", program, _check)
+        log = said.decode(errors="replace").strip("\0\n")
         if status:
             raise _compile_error(library, status, source, arch, name, log)
-        ptx = _fetch(library, "PTX", program).decode().rstrip("\0")
-        cubin = _fetch(library, "CUBIN", program)
+        ptx = fetch(library, "nvrtc", "PTX", program, _check).decode().rstrip("\0")
+        cubin = fetch(library, "nvrtc", "CUBIN", program, _check)
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))
     return CudaBuild(arch, ptx, cubin, log, _read_resources(log), _read_warnings(log))
@@ -182,14 +183,6 @@ def _read_warnings(log: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(warnings))
 
 
-def _fetch(library: ctypes.CDLL, what: str, program: ctypes.c_void_p) -> bytes:
-    size = ctypes.c_size_t()
-    _check(library, getattr(library, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
-    buffer = ctypes.create_string_buffer(size.value)
-    _check(library, getattr(library, f"nvrtcGet{what}")(program, buffer))
-    return buffer.raw
-
-
 def _check(library: ctypes.CDLL, status: int) -> None:
     if status:
         raise CompileError(f"NVRTC failed: {library.nvrtcGetErrorString(status).decode()}")
@@ -203,7 +196,7 @@ def _library() -> ctypes.CDLL:
             library = _load(candidate)
         except OSError:
             continue
-        _declare(library)
+        declare(library, "nvrtc", ("ProgramLog", "PTX", "CUBIN"))
         return library
     raise UnsupportedError("the CUDA compiler library NVRTC is not installed", hint=INSTALL)
 
@@ -232,18 +225,3 @@ def _candidates() -> Iterator[str]:
         yield from (str(path) for path in sorted(directory.glob(pattern), reverse=True))
     if sys.platform != "win32":
         yield from ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
-
-
-def _declare(library: Any) -> None:
-    """Argument types: a handle passed as a plain integer would be cut to 32 bits."""
-    handle, size = ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)
-    texts = ctypes.POINTER(ctypes.c_char_p)
-    library.nvrtcGetErrorString.restype = ctypes.c_char_p
-    library.nvrtcCreateProgram.argtypes = [
-        *(ctypes.POINTER(handle), ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, texts, texts)
-    ]
-    library.nvrtcCompileProgram.argtypes = [handle, ctypes.c_int, texts]
-    library.nvrtcDestroyProgram.argtypes = [ctypes.POINTER(handle)]
-    for what in ("ProgramLog", "PTX", "CUBIN"):
-        getattr(library, f"nvrtcGet{what}Size").argtypes = [handle, size]
-        getattr(library, f"nvrtcGet{what}").argtypes = [handle, ctypes.c_char_p]

@@ -82,3 +82,4 @@ def _choose(
 def _constants(kind: VectorType, values: Sequence[float]) -> str:
     single = VectorType(kind.element, 1)
     return f"<{', '.join(f'{single} {single.constant(value)}' for value in values)}>"
+

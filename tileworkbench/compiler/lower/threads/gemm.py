@@ -203,7 +203,8 @@ def _shared(op: Gemm, plan: MatrixPlan | None, context: ThreadContext) -> list[P
 def _shared_layout(
     buffer: Buffer, name: str, k_last: bool, plan: MatrixPlan | None, context: ThreadContext
 ) -> Layout | None:
-    """The layout in which operand "a" or "b" is read without conflicts, None for a symbolic shape."""
+    """The layout in which operand "a" or "b" is read without conflicts, None for a symbolic shape.
+    """
     shape = [const_int(extent) for extent in buffer.shape]
     constant = [extent for extent in shape if extent is not None]
     if len(constant) < len(shape):

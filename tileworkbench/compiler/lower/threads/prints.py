@@ -41,7 +41,9 @@ def written_once(kernel: Kernel) -> Kernel:
             lambda child: once(child, first) if isinstance(child, Stmt) else child
         )
 
-    return kernel.map_children(lambda child: once(child, 0) if isinstance(child, Stmt) else child)
+    return kernel.map_children(
+        lambda child: once(child, 0) if isinstance(child, Stmt) else child
+    )
 
 
 def _names(value: Expr, thread: Var) -> bool:

@@ -1,4 +1,5 @@
-"""The reasons for the choices of layout inference: notes of a program, and the steps behind them."""
+"""The reasons for the choices of layout inference: notes of a program, and the steps behind them.
+"""
 
 from __future__ import annotations
 

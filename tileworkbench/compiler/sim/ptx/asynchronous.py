@@ -311,7 +311,9 @@ class Asynchronous:
             f"{barrier.pending} of {barrier.expected} arrivals and {bytes_} bytes"
         )
 
-    def arrive(self, block: int, address: int, lanes: Array, count: int, wide: bool = True) -> None:
+    def arrive(
+        self, block: int, address: int, lanes: Array, count: int, wide: bool = True
+    ) -> None:
         """Let `count` arrivals of these lanes (none for asynchronous work) happen. Those at a
         barrier of another block tell what they did if they are `wide`: of the scope of the cluster.
         """

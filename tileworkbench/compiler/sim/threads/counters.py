@@ -38,7 +38,8 @@ def service_of(memory: SharedMemory, warp: int, width: int, kind: str) -> Servic
 
 
 def wavefronts(addresses: Array, active: Array, service: Service) -> tuple[int, int]:
-    """(wavefronts, ideal) of the threads' accesses at byte `addresses`: the sums of `phase_costs`."""
+    """(wavefronts, ideal) of the threads' accesses at byte `addresses`: the sums of `phase_costs`.
+    """
     used, ideal = phase_costs(addresses, active, service)
     return int(used.sum()), int(ideal.sum())
 
