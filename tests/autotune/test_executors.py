@@ -21,10 +21,11 @@ import torch
 
 import tileworkbench as tw
 import tileworkbench.language as T
-from tileworkbench.tuning import measuring
+from tileworkbench.tuning import workers
 from tileworkbench.tuning.crews import ExecutorLostError
-from tileworkbench.tuning.measuring import Outcome, Worker
+from tileworkbench.tuning.measuring import Outcome
 from tileworkbench.tuning.store import default_store
+from tileworkbench.tuning.workers import Worker
 
 BLOCKS = (8, 16, 32, 64)
 
@@ -63,13 +64,15 @@ class Fake(Executor):
         version = importlib.metadata.version("tileworkbench")
         self.worker = worker or Worker(version, machine, f"the machine {machine}")
         self.jobs: list[int] = []
+        self.keys: list[str] = []
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
         try:
-            if fn is measuring.describe_worker:
+            if fn is workers.describe_worker:
                 future.set_result(self.worker)
                 return future
+            self.keys.append(kwargs.get("key", ""))
             block = block_of(args[0])
             self.jobs.append(block)
             self.trouble(block)
@@ -170,7 +173,7 @@ class FakeClient:
         }
 
     def run(self, function: Any, *args: Any) -> Any:
-        assert function is measuring.describe_worker
+        assert function is workers.describe_worker
         if isinstance(self.said, Exception):
             raise self.said
         return self.said
@@ -202,6 +205,9 @@ def test_each_kind_of_machine_measures_for_itself() -> None:
             "select machine, count(*) from trials group by machine"
         ).fetchall()
     assert rows == [("fast", 4), ("slow", 4)]
+    for number, executor in enumerate(executor for _, executor in client.made):
+        names = [key.split("-")[:2] for key in executor.keys]
+        assert names == [["measure doubled", f"block={block}"] for block in BLOCKS], number
     again = FakeClient()
     tuned(again)(256)
     assert [executor.jobs for _, executor in again.made] == [[], []]
@@ -217,7 +223,7 @@ def test_machines_of_one_kind_are_chosen_by_the_cluster() -> None:
 def test_what_is_found_here_decides_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call on this machine takes what this machine's workers found, where there are some."""
     client = FakeClient()
-    here = Fake(measuring.machine_of("cpu")).worker
+    here = Fake(workers.machine_of("cpu")).worker
     client.said = {"tcp://10.0.0.0:1": Fake("fast").worker, "tcp://10.0.0.2:1": here}
     function = tuned(client)
     kernel = function(256)
@@ -283,6 +289,24 @@ def test_a_sweep_is_measured_by_each_kind_of_machine() -> None:
     ]
     assert str(swept).splitlines()[0].split()[-1] == "machine"
     assert not swept.interrupted
+
+
+@pytest.mark.parametrize("bench", [None, 3])
+def test_points_of_a_sweep_compile_where_the_executor_is(
+    bench: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[Any] = []
+    monkeypatch.setattr(tw.Jit, "compile", lambda *_, **__: compiled.append(1))
+    function = tw.jit(out_idx=[-1], target="cpu")(doubled)
+    with ThreadPoolExecutor(2) as pool:
+        axes, constants = {"block": [8, 16, -1]}, {"N": 256}
+        swept = tw.sweep(function, axes, constants=constants, bench=bench, executor=pool)
+    *good, bad = swept.points
+    assert not compiled and all(point.kernel is None for point in good)
+    assert all(point.recipe and point.predicted_us > 0 and point.limit for point in good)
+    assert [math.isfinite(point.time_us) for point in good] == [bench is not None] * 2
+    assert bad.error and bad.recipe is None
+    assert swept.target == "cpu" and not swept.interrupted
 
 
 @pytest.mark.slow

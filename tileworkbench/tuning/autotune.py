@@ -30,12 +30,13 @@ from tileworkbench.tuning.crews import crews_of
 from tileworkbench.tuning.dispatch import DispatchedKernel
 from tileworkbench.tuning.dynamic import tune_sizes
 from tileworkbench.tuning.jobs import Jobs, Made, form, forms_of
-from tileworkbench.tuning.measuring import Setting, machine_of
+from tileworkbench.tuning.measuring import Setting
 from tileworkbench.tuning.progress import Progress
 from tileworkbench.tuning.store import TuningStore, default_store
 from tileworkbench.tuning.supply import TensorSupplyType
 from tileworkbench.tuning.sweep import Sweep, SweepPoint
 from tileworkbench.tuning.trials import Config, Settings, Trial
+from tileworkbench.tuning.workers import machine_of
 from tileworkbench.workbench.kernel import Kernel
 
 Configs = Sequence[Config] | Callable[..., Sequence[Config]]

@@ -10,7 +10,7 @@ from typing import Any
 
 from tileworkbench.bench.timing import do_bench
 from tileworkbench.compiler.diagnostics import TileError
-from tileworkbench.tuning.crews import Crew, Task, run_courses
+from tileworkbench.tuning.crews import Crew, Task, label_of, run_courses
 from tileworkbench.tuning.jobs import Jobs
 from tileworkbench.tuning.measuring import (
     Job,
@@ -119,6 +119,11 @@ class Course:
                     continue
                 return place, (measure_configuration, (job,))
         return None
+
+    def label(self, place: int) -> str:
+        """What is done with a configuration."""
+        verb = "predict" if self._predicts else "measure"
+        return label_of(verb, self._kernel, self.jobs.configs[place])
 
     def wants(self, place: int) -> bool:
         """Whether a configuration is still to be measured: it may win, and is among the first."""

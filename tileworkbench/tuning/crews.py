@@ -6,6 +6,7 @@ Scheduling is the executor's: here are only the calls of `concurrent.futures`. A
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import field
@@ -19,9 +20,8 @@ from tileworkbench.tuning.measuring import (
     Outcome,
     Processes,
     Setting,
-    Worker,
-    describe_worker,
 )
+from tileworkbench.tuning.workers import Worker, describe_worker
 
 _MOST_PROCESSES = 4  # each takes some 200 MB
 _TRIES = 4  # of a task whose worker was lost
@@ -38,7 +38,8 @@ class Crew:
     """Workers that are one kind of machine: its key, its name, and the executor that reaches them.
 
     `limit` is how many tasks are given to it at once, None as many as there are. `held` are the
-    processes of this machine that measure for it.
+    processes of this machine that measure for it. `is_dask` says that tasks have names, which dask
+    shows: "measure matmul" on its bars, and the configuration behind that.
     """
 
     machine: str
@@ -47,6 +48,7 @@ class Crew:
     setting: Setting
     limit: int | None = None
     held: Processes | None = None
+    is_dask: bool = False
     _lost: dict[int, int] = field(default_factory=dict)
 
     def stop(self) -> None:
@@ -55,11 +57,13 @@ class Crew:
             self.held.stop()
             self.executor.shutdown(wait=False, cancel_futures=True)
 
-    def submit(self, task: Task) -> Future[Outcome]:
+    def submit(self, task: Task, label: str) -> Future[Outcome]:
         function, arguments = task
         more = () if self.held is None else (self.held,)
+        # What dask groups by ends in front of the first part with a sign in it.
+        named = {"key": f"{label}-{uuid.uuid4()}"} if self.is_dask else {}
         try:
-            return self.executor.submit(function, *arguments, *more)
+            return self.executor.submit(function, *arguments, *more, **named)
         except RuntimeError as error:  # broken, or shut down
             raise ExecutorLostError(
                 f"the executor takes no more work: {error}",
@@ -87,6 +91,9 @@ class Course(Protocol):
     def next_task(self) -> tuple[int, Task] | None:
         """A task with its number, None when there are no more."""
 
+    def label(self, number: int) -> str:
+        """What a person calls a task: what is done to what, "-", and the configuration."""
+
     def wants(self, number: int) -> bool:
         """Whether a task that may not have begun is still to be done."""
 
@@ -113,7 +120,8 @@ def run_courses(
                     if begun is None:
                         asked.discard(at)
                         break
-                    pending[crew.submit(begun[1])] = at, *begun
+                    number, task = begun
+                    pending[crew.submit(task, courses[at].label(number))] = at, number, task
             if not pending:
                 return
             lost = []
@@ -125,13 +133,20 @@ def run_courses(
                 else:
                     yield at, number, outcome
             for at, number, task in lost:
-                pending[courses[at].crew.submit(task)] = at, number, task
+                label = courses[at].label(number)
+                pending[courses[at].crew.submit(task, label)] = at, number, task
             for future, (at, number, _) in tuple(pending.items()):
                 if not courses[at].wants(number) and future.cancel():
                     del pending[future]
     finally:
         for future in pending:
             future.cancel()
+
+
+def label_of(verb: str, kernel: str, config: Mapping[str, Any]) -> str:
+    """The label of a task, see `Course`."""
+    values = ", ".join(f"{name}={value}" for name, value in config.items())
+    return f"{verb} {kernel}-{values}"
 
 
 class _Here(Executor):
@@ -189,7 +204,7 @@ def _of_cluster(client: Any, target: str, setting: Setting) -> list[Crew]:
         # By host and not by address: a worker that is started again has another address.
         chosen = {"workers": sorted(hosts)} if len(kinds) > 1 else {}
         executor = client.get_executor(pure=False, **chosen)
-        crews.append(Crew(worker.machine, worker.name, executor, setting))
+        crews.append(Crew(worker.machine, worker.name, executor, setting, is_dask=True))
     return crews
 
 

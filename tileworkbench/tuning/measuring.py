@@ -15,23 +15,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.metadata import version
 from typing import Any
 
 from tileworkbench.api import Recipe
-from tileworkbench.bench.ceilings import machine_key
 from tileworkbench.bench.timing import do_bench, measure
 from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.device.host.llvm import native_target
-from tileworkbench.compiler.device.host.threads import get_num_threads, set_num_threads
+from tileworkbench.compiler.device.host.threads import get_num_threads
 from tileworkbench.compiler.diagnostics import ArgumentError, CheckError, TileError
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.runtime.forks import fresh_lock
-from tileworkbench.compiler.target import parse_target
 from tileworkbench.isolation.process import ChildError, Process, ProcessEndedError
 from tileworkbench.tuning.closeness import assert_close, paired, results_of
+from tileworkbench.tuning.facts import Facts, facts_of
 from tileworkbench.tuning.supply import TensorSupplyType, supply_tensors
 from tileworkbench.tuning.turns import compiling, measuring
+from tileworkbench.tuning.workers import is_cpu, launching_with, machine_of
 from tileworkbench.workbench.kernel import Kernel
 
 # Ends of a process that are the kernel's own doing; others, such as SIGKILL when memory runs out,
@@ -81,6 +80,7 @@ class Job:
         rounds: time so many rounds instead, as `Kernel.bench` does; 0 for `do_bench`.
         expected: what its results should be; None compares nothing.
         returns: whether the results are wanted.
+        is_described: whether `Facts` are wanted.
     """
 
     recipe: Recipe
@@ -91,6 +91,7 @@ class Job:
     rounds: int = 0
     expected: Expected | None = None
     returns: bool = False
+    is_described: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,51 +106,7 @@ class Outcome:
     error: str = ""
     is_final: bool = False
     results: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Worker:
-    """What a worker says of itself: the version of this package, and its machine, as the key of
-    results and for people.
-    """
-
-    version: str
-    machine: str
-    name: str
-
-
-def describe_worker(target: str, threads: int | None) -> Worker:
-    """This process as a worker."""
-    with _threads(threads):
-        key = machine_of(target)
-        name = f"{processor.machine_name()}, {get_num_threads()} threads"
-    return Worker(version("tileworkbench"), key, name if _is_cpu(target) else key)
-
-
-def _is_cpu(target: str) -> bool:
-    return target == "auto" or parse_target(target).kind == "cpu"
-
-
-def machine_of(target: str) -> str:
-    """What times on a target hold for: the processor with its threads and caches, or the GPU."""
-    if _is_cpu(target):
-        return machine_key()
-    import torch
-
-    if torch.cuda.is_available():
-        return f"{torch.cuda.get_device_name()}, {torch.version.cuda or torch.version.hip}"
-    return "no GPU"
-
-
-@contextmanager
-def _threads(threads: int | None) -> Iterator[None]:
-    """Launch with that many threads, as many as there are cores at most."""
-    cores, before = processor.core_count(), get_num_threads()
-    set_num_threads(cores if threads is None else min(threads, cores))
-    try:
-        yield
-    finally:
-        set_num_threads(before)
+    facts: Facts | None = None
 
 
 # What runs in the process that measures
@@ -189,9 +146,13 @@ class Measurement:
         """Ask the time model, which measures what it still has to know of a CPU."""
         return self._step(self._predict)
 
+    def describe(self) -> Outcome:
+        """Say what a sweep says of the kernel."""
+        return self._step(lambda: Outcome(facts=facts_of(self._kernel)))
+
     def _step(self, step: Callable[[], Outcome]) -> Outcome:
         try:
-            with _threads(self._setting.threads):
+            with launching_with(self._setting.threads):
                 self._machine = self._machine or machine_of(self._recipe.target)
                 return replace(step(), machine=self._machine)
         except KeyboardInterrupt:
@@ -273,21 +234,34 @@ def measure_configuration(job: Job, held: Processes | None = None) -> Outcome:
         if outcome.error:
             return outcome
         with measuring():
-            return run("measure", job.warmup, job.rep, job.rounds)
+            outcome = run("measure", job.warmup, job.rep, job.rounds)
+            described = run("describe") if job.is_described else outcome
+        return replace(outcome, facts=described.facts)
+
+
+def describe_configuration(
+    recipe: Recipe, setting: Setting, held: Processes | None = None
+) -> Outcome:
+    """Compile one configuration and say what a sweep says of it."""
+    return _looked_at("describe", recipe, setting, held)
 
 
 def predict_configuration(
     recipe: Recipe, setting: Setting, held: Processes | None = None
 ) -> Outcome:
     """Compile one configuration and predict its time."""
+    return _looked_at("predict", recipe, setting, held)
+
+
+def _looked_at(step: str, recipe: Recipe, setting: Setting, held: Processes | None) -> Outcome:
     with (held or _own).steps(recipe, setting) as run:
         with compiling():
             outcome = run("compile")
         if outcome.error:
             return outcome
-        is_measured = _is_cpu(recipe.target)
+        is_measured = is_cpu(recipe.target)
         with measuring() if is_measured else compiling():
-            return run("predict")
+            return run(step)
 
 
 Run = Callable[..., Outcome]

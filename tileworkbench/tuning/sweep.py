@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field, fields, replace
 from itertools import product
 from math import isfinite, nan, prod
 from typing import Any
@@ -14,13 +14,13 @@ from tileworkbench.api import Jit, Recipe
 from tileworkbench.bench.points import Machine, Point
 from tileworkbench.bench.timing import refuse_simulated
 from tileworkbench.bench.units import format_bytes, format_time
-from tileworkbench.compiler.diagnostics import ArgumentError, TileError
+from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.fast_dataclass import dataclass
-from tileworkbench.compiler.sim.report import AccessCount
 from tileworkbench.tuning.crews import crews_of
-from tileworkbench.tuning.measuring import Setting
+from tileworkbench.tuning.facts import Facts, facts_of
+from tileworkbench.tuning.measuring import Setting, said
 from tileworkbench.tuning.quality import quality_of
-from tileworkbench.tuning.sweep_courses import SweepCourse, measure_points
+from tileworkbench.tuning.sweep_courses import SweepCourse, run_points
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.palette import sequence_colours
 from tileworkbench.viz.model.roofline_view import roofline_section
@@ -62,6 +62,10 @@ class SweepPoint:
     machine: str = ""
     kernel: Kernel | None = field(default=None, repr=False, compare=False)
     recipe: Recipe | None = field(default=None, repr=False, compare=False)
+
+    def with_facts(self, facts: Facts) -> SweepPoint:
+        """With what is said of its kernel."""
+        return replace(self, **{each.name: getattr(facts, each.name) for each in fields(facts)})
 
     def to_dict(self) -> dict[str, Any]:
         """One flat row: the constants, then what was found."""
@@ -277,8 +281,8 @@ def sweep(
             kernel in microseconds, in this process. None measures nothing.
         inputs: what kernels are called with; None makes tensors up.
         timeout: seconds after which a combination is given up.
-        executor: who measures instead of this machine, see `tw.autotune`. Each kind of machine
-            makes a point of each combination; what is said of a kernel is found here.
+        executor: who compiles, and measures, instead of this machine, see `tw.autotune`. Each kind
+            of machine makes a point of each combination, with a `recipe` instead of a kernel.
         progress: called with (points done, points in all).
 
     A combination that is refused, or that fails when it is measured, is a point with an error.
@@ -293,26 +297,36 @@ def sweep(
     total = prod(len(each) for each in values.values())
     here = bench if callable(bench) else None
     is_measured = here is None and bool(bench)
+    is_elsewhere = executor is not None and here is None
     points: list[SweepPoint] = []
     interrupted = False
     try:
         for combination in product(*values.values()):
             if progress is not None:
-                progress(len(points), total * (1 + is_measured))
+                progress(len(points), total * (1 + (is_measured or is_elsewhere)))
             config = dict(zip(values, combination, strict=True))
-            points.append(_point(jit, config, {**given, **config}, here))
+            constants = {**given, **config}
+            points.append(
+                _traced(jit, config, constants)
+                if is_elsewhere
+                else _point(jit, config, constants, here)
+            )
     except KeyboardInterrupt:
         interrupted = True
-    target = next((point.kernel.target for point in points if point.kernel is not None), "")
-    if is_measured and target and not interrupted:
-        refuse_simulated(jit.fn.__name__, target)
+    name = jit.fn.__name__
+    made = (each for point in points if (each := point.kernel or point.recipe) is not None)
+    target = next((each.target for each in made), "")
+    if (is_measured or is_elsewhere) and target and not interrupted:
+        rounds = None
+        if is_measured:
+            refuse_simulated(name, target)
+            rounds = bench if isinstance(bench, int) and bench is not True else 0
         crews = crews_of(executor, target, Setting.here(timeout, isolated=True))
-        rounds = bench if isinstance(bench, int) and bench is not True else 0
-        courses = [SweepCourse(crew, points, inputs, rounds) for crew in crews]
-        interrupted = measure_points(courses, progress)
+        courses = [SweepCourse(name, crew, points, inputs, rounds) for crew in crews]
+        interrupted = run_points(courses, len(points), progress)
         points = [point for course in courses for point in course.points]
         total *= len(crews)
-    return Sweep(jit.fn.__name__, target, values, tuple(points), interrupted, total)
+    return Sweep(name, target, values, tuple(points), interrupted, total)
 
 
 def _check_axes(
@@ -342,21 +356,18 @@ def _point(
     kernel = None
     try:
         kernel = jit.compile(**jit.constants(constants)[0])
-        occupancy, causes = kernel.occupancy, kernel.causes
-        shared = [a for a in kernel.accesses if isinstance(a, AccessCount) and a.scope == "shared"]
-        point = SweepPoint(
-            config,
-            predicted_us=nan if causes is None else causes.total_us,
-            limit="" if causes is None else next(iter(causes.by_cause()), ""),
-            shared_bytes=kernel.stats.shared_bytes,
-            occupancy=nan if occupancy is None else occupancy.fraction,
-            conflicts=sum(access.wavefronts - access.ideal for access in shared),
-            time_us=nan if bench is None else bench(kernel),
-            kernel=kernel,
-        )
+        facts = facts_of(kernel)
+        time_us = nan if bench is None else bench(kernel)
+        return SweepPoint(config, time_us, kernel=kernel).with_facts(facts)
     except KeyboardInterrupt:
         raise
     except Exception as error:  # whatever one combination does, the others are still of interest
-        message = error.message if isinstance(error, TileError) else str(error)
-        return SweepPoint(config, error=f"{type(error).__name__}: {message}", kernel=kernel)
-    return point
+        return SweepPoint(config, error=said(error), kernel=kernel)
+
+
+def _traced(jit: Jit, config: Mapping[str, Any], constants: Mapping[str, Any]) -> SweepPoint:
+    """A combination that is still to be compiled."""
+    try:
+        return SweepPoint(config, recipe=jit.recipe(**jit.constants(constants)[0])[0])
+    except Exception as error:
+        return SweepPoint(config, error=said(error))
