@@ -10,6 +10,7 @@ import torch.nn.functional as F
 import tileworkbench as tw
 from tileworkbench.bench import products
 from tileworkbench.pytorch import rules
+from tileworkbench.pytorch.tiles import depth_of_product, tile_of_any, tile_of_product
 from tileworkbench.workbench.inputs import make_inputs
 
 
@@ -49,6 +50,41 @@ def test_instructions_for_16_bits_are_those_of_torch(monkeypatch: pytest.MonkeyP
     assert tiled.report.in_torch == [("aten.mm.default", reason)]
     tiled = tw.tile(lambda x, w: torch.relu(x @ w.mT) + 1, x.half(), w.half())
     assert not tiled.report.in_torch
+
+
+def test_products_with_much_work_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    has(monkeypatch, "avx512f", "avx512bf16")
+    for dtype in (torch.float32, torch.bfloat16):  # nobody knows who is faster
+        x, w = torch.randn(197, 128, dtype=dtype), torch.randn(256, 128, dtype=dtype)
+        tiled = tw.tile(lambda x, w: x @ w.mT)
+        tiled.check(x, w)
+        assert [part.operations for part in tiled.report.parts] == [("mm",)]
+        tiled(x[:, :64].contiguous(), w[:, :64].contiguous())  # and little work is not
+        assert "alone" in str(tiled.report) or "by instructions" in str(tiled.report)
+    batch = torch.randn(3, 128, 128)
+    tiled = tw.tile(lambda x, y: x @ y)
+    tiled.check(batch, batch)
+    assert [part.operations for part in tiled.report.parts] == [("bmm",)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "threads", "tile"),
+    [
+        (128, 512, 1, (128, 128)),
+        (197, 256, 1, (197, 128)),  # no row behind the last one is multiplied
+        (512, 512, 2, (256, 128)),
+        (128, 128, 2, (128, 64)),  # a block for each thread
+        (1, 100, 1, (1, 112)),
+        (1000, 24, 1, (250, 32)),
+    ],
+)
+def test_tiles_of_products(rows: int, columns: int, threads: int, tile: tuple[int, int]) -> None:
+    assert tile_of_product(rows, columns, threads) == tile
+
+
+def test_tiles_of_operands_are_even() -> None:
+    assert [depth_of_product(depth) for depth in (17, 48, 130, 1376)] == [32, 48, 80, 128]
+    assert tile_of_any(197, 1) == (128, 1)
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 70, 100, 130), (1, 1, 130, 64, 77), (1, 4, 40, 64, 128)])

@@ -8,7 +8,8 @@ widens the elements again for each use of them; a kernel widens a tile once, whe
 The shares are measured, minima of interleaved calls: on an Intel Xeon with AVX-512 and no
 instruction for 16 bits (512 x 512 x 512, one thread, torch 2.13) the library does 20 to 30 GFLOP/s
 of bfloat16, 1 to 13 of float16, and 146 of float32; kernels do 86 to 139 of both. With VDPBF16PS
-(AMD EPYC, `benchmarks/results/cpu_suite-amd-epyc-2-cores.md`) kernels reach 0.84 of the library.
+(AMD EPYC, `benchmarks/results/cpu_suite-amd-epyc-2-cores.md`) kernels reach 0.84 of the library. On
+another EPYC, with 128 rows and tiles 128 deep, they were 1.05 times as fast: so much work is tried.
 
 Weights that kernels make from codes in the tile: on that Xeon int8 and packed int4 of 1024 x 1024
 with float32 took 0.3 to 0.6 of torch's time for 1 to 16 rows, and for 512 rows 1.5 (int8) and 0.73
@@ -30,6 +31,7 @@ _INSTRUCTIONS = {
 _WITHOUT = {"bfloat16": 0.2, "float16": 0.1}  # of the rate of float32, in the library
 _WIDENED = 0.7  # in a kernel
 _TILE_ROWS = 128
+_CLOSE = 0.75
 # An operation on one element, in multiply-adds: inside of a tile, and from memory to memory.
 _IN_TILE, _IN_MEMORY = 5.0, 60.0
 _COMPUTED_TILES = 0.7  # of the rate of a kernel: what was computed is packed after that
@@ -50,6 +52,11 @@ class ProductRates:
     @property
     def kernel_is_faster(self) -> bool:
         return self.kernel > self.library
+
+    @property
+    def is_close(self) -> bool:
+        """Whether the better of the two depends on the sizes and on the processor."""
+        return self.kernel > _CLOSE * self.library
 
     def kernel_dequantises_faster(self, rows: int, operations: int) -> bool:
         """Whether a product of so many rows whose other operand follows from codes by `operations`

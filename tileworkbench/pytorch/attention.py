@@ -18,10 +18,11 @@ from tileworkbench.pytorch.nodes import (
     strides_of,
     value_of,
 )
-from tileworkbench.pytorch.program import indented, power_of_two, shape_text
+from tileworkbench.pytorch.program import indented, shape_text
 from tileworkbench.pytorch.shapes import Extents
 from tileworkbench.pytorch.sizes import OpenSizeError, is_open
 from tileworkbench.pytorch.terms import NoRuleError
+from tileworkbench.pytorch.tiles import power_of_two
 from tileworkbench.pytorch.written import Tensor, Written, base_name, finished, free_name
 
 LOG2_E = log2(2.718281828459045)

@@ -26,13 +26,14 @@ class Form:
     """The rows and columns of a kernel. `rows` are the extents along which some input does not
     vary, outer first; there are none where all values have one shape. `tile` are the rows and
     columns of a block. The first `batches` of the rows number the products of a batch: a block
-    has rows of one of them.
+    has rows of one of them. `depth` is that of the tiles of a product's operands.
     """
 
     rows: tuple[int, ...]
     columns: int
     tile: tuple[int, int]
     batches: int = 0
+    depth: int = 0
 
     @property
     def row_count(self) -> int:

@@ -23,11 +23,20 @@ from tileworkbench.pytorch.nodes import (
     shape_of,
     value_of,
 )
-from tileworkbench.pytorch.program import LONGEST_ROW, tile_of
+from tileworkbench.pytorch.program import LONGEST_ROW
 from tileworkbench.pytorch.rows import ROWS
 from tileworkbench.pytorch.shapes import Extents
 from tileworkbench.pytorch.sizes import OpenSizeError, is_open
 from tileworkbench.pytorch.terms import NoRuleError
+from tileworkbench.pytorch.tiles import (
+    DEPTH,
+    depth_of_product,
+    tile_of,
+    tile_of_any,
+    tile_of_product,
+)
+
+LEAST_TRIED = 1e7  # operations of a group that is measured: a tenth of a millisecond
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +101,27 @@ def weight_of(node: Node) -> int:
     if name in ROWS:
         return ROWS[name].weight
     if name in aten.PRODUCTS:
-        gains = name_of_dtype(value_of(node).dtype) != "float32"  # else it runs in torch
+        gains = name_of_dtype(value_of(node).dtype) != "float32" or is_tried(node)  # else torch's
         return 1 + gains + (added_to(node) is not None)
     return int(name in aten.MAPS or name in aten.GATHERS or name == aten.CONVERSION)
+
+
+def operations_of(product: Node) -> float:
+    """Multiplications and additions of a product, of the sizes that the graph was captured with."""
+    hint = product.meta["sizes"].hint
+    elements, depth = hint(size_of(shape_of(product))), hint(depth_of(product))
+    return 2.0 * float(elements) * float(depth)
+
+
+def depth_of(product: Node) -> int:
+    """What one element of a product sums, but for convolutions."""
+    return shape_of(product.args[aten.PRODUCTS[name_of(product)][0]])[-1]
+
+
+def is_tried(product: Node) -> bool:
+    """Whether a product of matrices has so much work that a kernel of it is timed beside torch's.
+    """
+    return not is_convolution(product) and operations_of(product) >= LEAST_TRIED
 
 
 def added_to(product: Node) -> Node | None:
@@ -115,8 +142,10 @@ class Plan:
     patterns: dict[Node, tuple[tuple[bool, ...], bool]] = field(default_factory=dict)
 
 
-def plan(group: Group) -> Plan:
-    """The form of a group's kernel. Raises `NoRuleError` where it has none."""
+def plan(group: Group, threads: int = 0) -> Plan:
+    """The form of a group's kernel, for so many threads of a processor; 0 for any target. Raises
+    `NoRuleError` where it has none.
+    """
     fine = group.domain
     patterns: dict[Node, shapes.Pattern] = {}
     for node in group.members:
@@ -141,16 +170,30 @@ def plan(group: Group) -> Plan:
     for pattern in merged:
         _check_rows(outer[:batches], pattern[:batches])
         _check_rows(outer[batches:], pattern[batches:])
-    sizes = (size_of(outer[batches:]), columns)
-    rows_now, columns_now = map(group.members[0].meta["sizes"].hint, sizes)
-    tile = tile_of(rows_now, columns_now, bool(group.inner), group.product is not None)
-    if is_convolution(group.product):
-        tile = window_of(group.product).tile()
+    tile, depth = _tile(group, size_of(outer[batches:]), columns, size_of(outer[:batches]), threads)
     varies = {
         node: (rows, all(pattern[split:]) and split < len(fine))
         for (node, pattern), rows in zip(patterns.items(), merged, strict=True)
     }
-    return Plan(Form(outer, columns, tile, batches), varies)
+    return Plan(Form(outer, columns, tile, batches, depth), varies)
+
+
+def _tile(
+    group: Group, rows: int, columns: int, batch: int, threads: int
+) -> tuple[tuple[int, int], int]:
+    """(rows and columns of a block, the depth of a product's tiles)."""
+    now, wide, count = map(group.members[0].meta["sizes"].hint, (rows, columns, batch))
+    product = group.product
+    if product is None:
+        return tile_of(now, wide, bool(group.inner)), 0
+    if is_convolution(product):
+        return window_of(product).tile(), 0
+    depth = depth_of(product)
+    if not threads or group.prologue:
+        return tile_of_any(now, wide), DEPTH
+    if is_open(rows):
+        return tile_of_any(now, wide), depth_of_product(depth)
+    return tile_of_product(now, wide, -(-threads // count)), depth_of_product(depth)
 
 
 def _rows(

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tileworkbench.api import compile as compile_kernel
+from tileworkbench.compiler.device.host.threads import get_num_threads
+from tileworkbench.compiler.target import parse_target
 from tileworkbench.pytorch.calls import Call
 from tileworkbench.pytorch.forms import form_of
 from tileworkbench.pytorch.nodes import Node, is_work, label_of
@@ -25,12 +27,15 @@ class Maker:
 
     def __init__(self, names: Mapping[Node, str], report: Report, target: str | None) -> None:
         self._names, self._report, self._target = names, report, target
+        is_gpu = target not in (None, "auto") and parse_target(str(target)).kind != "cpu"
+        self._threads = 0 if is_gpu else get_num_threads()
         self._forms = dict(report.forms)
         self._slow: dict[str, str] = {}  # why torch runs what has this form
 
     def make(self, group: AnyGroup, sizes: OpenSizes) -> tuple[Part, Call, str]:
         """(kernel, its call, why torch is faster or "") of a group."""
-        what = text_of(group, self._names, {part.name for part in self._forms.values()})
+        taken = {part.name for part in self._forms.values()}
+        what = text_of(group, self._names, taken, self._threads)
         form = form_of(what.text)
         part = self._forms.get(form)
         if part is None:

@@ -26,9 +26,7 @@ from tileworkbench.pytorch.nodes import value_of
 from tileworkbench.pytorch.prologues import TileLines, leaf_shape
 from tileworkbench.pytorch.terms import Term, text_of
 
-TILE = 4096  # elements of a tile that is read and written once
 LONGEST_ROW = 16384  # columns of a row that is kept in fast memory
-_ROW_TILE = 2048  # elements of a tile of rows
 
 
 def write(
@@ -150,7 +148,7 @@ class _Writer:
                 is_batch=bool(self.form.batches),
             )
             return
-        depth = _DEPTH if product.tile is None else _DEPTH_OF_CODES
+        depth = self.form.depth if product.tile is None else _DEPTH_OF_CODES
         accumulator = name_of(compute_dtype(product.dtype))
         t_a, t_b = product.transposed
         tile_a = (depth, rows) if t_a else (rows, depth)
@@ -277,23 +275,7 @@ class _Writer:
 
 
 _SHORT = 40  # characters
-_DEPTH = 32  # of a product's tiles
-_DEPTH_OF_CODES = 64  # of one whose operand is computed there
-
-
-def tile_of(rows: int, columns: int, has_reductions: bool, has_product: bool) -> tuple[int, int]:
-    """Rows and columns of a block."""
-    if has_product:
-        return min(128, power_of_two(rows)), min(128, power_of_two(columns))
-    if has_reductions:
-        return max(1, min(_ROW_TILE // columns, power_of_two(rows), 64)), columns
-    wide = min(columns, TILE)
-    return max(1, min(TILE // wide, power_of_two(rows))), wide
-
-
-def power_of_two(size: int) -> int:
-    """The next power of two."""
-    return max(16, 1 << (size - 1).bit_length()) if size > 1 else 1
+_DEPTH_OF_CODES = 64  # of a product whose operand is computed in its tile
 
 
 def _tensor(shape: tuple[int, ...], dtype: Any) -> str:

@@ -16,6 +16,7 @@ from tileworkbench.pytorch.groups import (
     Group,
     domain_of,
     is_convolution,
+    is_tried,
     place,
     plan,
     size_of,
@@ -42,13 +43,15 @@ from tileworkbench.pytorch.written import Written
 AnyGroup = Group | Attention
 
 
-def text_of(group: AnyGroup, names: Mapping[Node, str], taken: Collection[str] = ()) -> Written:
-    """The kernel of a group; see `writing.written`."""
+def text_of(
+    group: AnyGroup, names: Mapping[Node, str], taken: Collection[str] = (), threads: int = 0
+) -> Written:
+    """The kernel of a group; see `writing.written` and `groups.plan`."""
     if isinstance(group, Handwritten):
         return handwritten.written(group, names, taken)
     if isinstance(group, Attention):
         return attention.written(group, names, taken)
-    return written(group, plan(group), names, taken)
+    return written(group, plan(group, threads), names, taken)
 
 
 def started(node: Node) -> AnyGroup:
@@ -116,11 +119,11 @@ def _check_product(node: Node, prologue: Sequence[Node]) -> None:
         work = sum(map(weight_of, prologue))
         if not rates.kernel_dequantises_faster(node.meta["sizes"].hint(extents[0]), work):
             raise NoRuleError("with so many rows it is as fast to make the weight in torch first")
-    elif kind != "float32" and not rates.kernel_is_faster:
+    elif kind != "float32" and not (rates.kernel_is_faster or (rates.is_close and is_tried(node))):
         raise NoRuleError(
             f"this processor multiplies {kind} by instructions, with which torch is faster"
         )
-    if kind == "float32" and len(shape_of(node)) == 3:
+    if kind == "float32" and len(shape_of(node)) == 3 and not is_tried(node):
         raise NoRuleError("a batch of float32 products is as fast in torch")
     if min(extents[1:] if prologue else extents) < _SMALL:
         raise NoRuleError("a product with few rows or columns is as fast in torch")

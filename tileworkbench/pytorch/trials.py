@@ -13,17 +13,15 @@ from contextlib import contextmanager
 from math import prod
 from typing import Any
 
-from tileworkbench.pytorch import aten
 from tileworkbench.pytorch.attention import Attention
 from tileworkbench.pytorch.calls import Call
 from tileworkbench.pytorch.convolutions import window_of
-from tileworkbench.pytorch.groups import is_convolution
+from tileworkbench.pytorch.groups import LEAST_TRIED, is_convolution, operations_of
 from tileworkbench.pytorch.handwritten import Handwritten
 from tileworkbench.pytorch.nodes import Node, name_of, shape_of, value_of
 from tileworkbench.pytorch.rules import AnyGroup
 from tileworkbench.pytorch.sizes import OpenSizes
 
-_LEAST_OPERATIONS = 2e7  # of a group that is measured: some tenths of a millisecond
 _VECTOR = "aten.mv.default"
 _OPERATIONS_OF_A_READ = 40.0  # as long as an element takes from memory to a vector's product
 _ROUNDS, _SECONDS = (4, 30), 0.03
@@ -34,14 +32,15 @@ _MARGIN = 1.05  # a kernel that is slower by less than this is kept
 
 def trial(group: AnyGroup, call: Call, sizes: OpenSizes) -> str:
     """Why torch runs the operations of a group: "" if its kernel is as fast, or was not tried."""
-    if call.run is None or _operations(group, sizes) < _LEAST_OPERATIONS:
+    if call.run is None or _operations(group, sizes) < LEAST_TRIED:
         return ""
     import torch
 
     with torch.no_grad(), _apart():
         values = [value_of(node) for node in call.nodes]
-        count = _copies(sum(value.nbytes for value in values))
-        sets = [[_made_up(value) for value in values] for _ in range(count)]
+        count = _copies(sum(prod(map(int, value.shape)) * value.itemsize for value in values))
+        first = [_made_up(value) for value in values]
+        sets = [first, *([_copy(tensor) for tensor in first] for _ in range(count - 1))]
         mine, others = _times([call, _alone(group, call.nodes)], sets)
     if mine <= _MARGIN * others:
         return ""
@@ -128,11 +127,10 @@ def _operations(group: AnyGroup, sizes: OpenSizes) -> float:
     if group.product is None:
         elements = sum(sizes.hint(prod(shape_of(node.args[0]))) for node in tried(group))
         return _OPERATIONS_OF_A_READ * elements
-    results = 2.0 * sizes.hint(prod(shape_of(group.product)))
     if is_convolution(group.product):
+        results = 2.0 * sizes.hint(prod(shape_of(group.product)))
         return results * window_of(group.product).depth
-    depth = shape_of(group.product.args[aten.PRODUCTS[name_of(group.product)][0]])[-1]
-    return results * sizes.hint(depth)
+    return operations_of(group.product)
 
 
 def _alone(group: AnyGroup, inputs: Sequence[Node]) -> Callable[..., Any]:
@@ -158,11 +156,20 @@ def _made_up(value: Any, spread: float = 1.0) -> Any:
     """A tensor with contents like this one, which has none."""
     import torch
 
-    tensor = torch.empty_strided(tuple(value.shape), tuple(value.stride()), dtype=value.dtype)
+    shape, strides = ([int(n) for n in form] for form in (value.shape, value.stride()))
+    tensor = torch.empty_strided(shape, strides, dtype=value.dtype)
     if not value.dtype.is_floating_point:
         return tensor.zero_()
     own = torch.Generator().manual_seed(0)  # the user's is left alone
     return tensor.normal_(std=spread, generator=own)
+
+
+def _copy(tensor: Any) -> Any:
+    """The same in other memory: random numbers take ten times as long."""
+    import torch
+
+    other = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    return other.copy_(tensor)
 
 
 def _copies(nbytes: int) -> int:

@@ -1,0 +1,55 @@
+"""How the values of a kernel are cut into blocks."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import inf
+
+TILE = 4096  # elements of a tile that is read and written once
+_ROW_TILE = 2048  # elements of a tile of rows
+_MOST_ROWS, _WIDTHS = 256, (128, 64)  # of a product's tile on a processor
+_DEPTH = 128  # of its operands' tiles there: a tile of the result is loaded and stored so seldom
+_ROWS_OF_PACKING, _COLUMNS_OF_COPYING = 4, 2  # multiplied in the time of an operand's copy
+DEPTH = 32  # of the tiles of operands on every target
+_ANY_TILE = 128
+
+
+def tile_of(rows: int, columns: int, has_reductions: bool) -> tuple[int, int]:
+    """Rows and columns of a block of what is no product."""
+    if has_reductions:
+        return max(1, min(_ROW_TILE // columns, power_of_two(rows), 64)), columns
+    wide = min(columns, TILE)
+    return max(1, min(TILE // wide, power_of_two(rows))), wide
+
+
+def tile_of_product(rows: int, columns: int, threads: int) -> tuple[int, int]:
+    """Rows and columns of a block of a product, for so many threads of a processor.
+
+    Rows are split evenly, whatever their number: a block multiplies all its rows, those behind the
+    last one of the tensor, too. Each block packs its part of the second operand and copies that of
+    the first one, which the loops over the block repay. The thread with most blocks is the last.
+    """
+    best, chosen = inf, (rows, columns)
+    for parts, width in product(range(-(-rows // _MOST_ROWS), rows // 16 + 2), _WIDTHS):
+        size = (-(-rows // parts), min(width, -(-columns // 16) * 16))
+        rounds = -(-(-(-rows // size[0]) * -(-columns // size[1])) // threads)  # of blocks
+        time = rounds * (size[0] + _ROWS_OF_PACKING) * (size[1] + _COLUMNS_OF_COPYING)
+        if time < best:
+            best, chosen = time, size
+    return chosen
+
+
+def depth_of_product(depth: int) -> int:
+    """The depth of the tiles of a product's operands on a processor."""
+    steps = -(-depth // _DEPTH)
+    return -(-depth // (16 * steps)) * 16
+
+
+def tile_of_any(rows: int, columns: int) -> tuple[int, int]:
+    """Rows and columns of a product's block that fits GPUs, and products of every size."""
+    return min(_ANY_TILE, power_of_two(rows)), min(_ANY_TILE, power_of_two(columns))
+
+
+def power_of_two(size: int) -> int:
+    """The next power of two, from 16 on; 1 for one."""
+    return max(16, 1 << (size - 1).bit_length()) if size > 1 else 1
