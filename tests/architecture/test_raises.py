@@ -15,7 +15,7 @@ PASSED_ON = {
     "compiler/diagnostics.py:failed_assertion": "the message of T.device_assert",
     "compiler/lower/threads/conflicts.py:describe_failure": "what an operator says about layouts",
     "compiler/lower/threads/solver.py:_apply": "what a layout says about threads",
-    "compiler/runtime/arguments.py:_view": "what runtime/arrays.py says about a tensor",
+    "compiler/runtime/checks.py:view": "what runtime/arrays.py says about a tensor",
     "workbench/simulation.py:_check_contents": "what runtime/arrays.py says about a tensor",
     "compiler/sim/statements.py:check": "the message of T.device_assert",
     "isolation/process.py:_ask": "how another process ended, or what it raised",
@@ -36,7 +36,7 @@ _LOWERED = "the passes leave no such node"
 _TRIED = "the inference tries another layout"
 INTERNAL = {
     "compiler/emit/llvm/stores.py:last_lane": _LOWERED,
-    "compiler/ir/parser.py:fail": "the IR's own text; tests/ir holds samples",
+    "compiler/ir/parser_expressions.py:fail": "the IR's own text; tests/ir holds samples",
     "compiler/lower/threads/binding.py:_project": _TRIED,
     "compiler/lower/threads/iterations.py:register_of": "every fragment has a layout by then",
     "compiler/lower/threads/iterations.py:slot": "the inference refuses it",

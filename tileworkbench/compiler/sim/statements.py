@@ -24,6 +24,15 @@ from tileworkbench.compiler.ir.expr import Buffer, Cast, Load
 from tileworkbench.compiler.ir.program import Stage
 from tileworkbench.compiler.ir.rewrite import buffers_of
 from tileworkbench.compiler.sim import atomics, externals, flights, panels, tiles
+from tileworkbench.compiler.sim.control import (
+    Execute,
+    branch,
+    counted_loop,
+    in_sequence,
+    leave_loop,
+    next_iteration,
+    while_loop,
+)
 from tileworkbench.compiler.sim.expressions import (
     Evaluate,
     ExpressionTranslator,
@@ -38,15 +47,11 @@ from tileworkbench.compiler.sim.privacy import private_buffers, stores_of
 from tileworkbench.compiler.sim.report import located
 from tileworkbench.compiler.sim.values import (
     Mask,
-    Value,
     count_lanes,
     mask_and,
-    mask_or,
     mask_without,
     storage_dtype,
 )
-
-Execute = Callable[[Frame], None]
 
 
 class StatementTranslator:
@@ -71,7 +76,7 @@ class StatementTranslator:
 
     def __call__(self, stmt: st.Stmt) -> Execute:
         if isinstance(stmt, st.Seq):
-            return _sequence([self(child) for child in stmt.stmts])
+            return in_sequence([self(child) for child in stmt.stmts])
         return _counted(stmt.site, self.watched(stmt, self._translate(stmt)))
 
     def watched(self, stmt: st.Stmt, execute: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -129,9 +134,9 @@ class StatementTranslator:
             case st.While(cond, body):
                 return while_loop(self.expr(cond), self(body))
             case st.Break():
-                return _leave
+                return leave_loop
             case st.Continue():
-                return _skip
+                return next_iteration
             case st.Assume(cond):
                 return _check(
                     self.expr(cond),
@@ -408,16 +413,6 @@ def _run_block(frame: Frame, number: int, block: tuple[int, ...], body: Execute)
     body(frame)
 
 
-def _sequence(stmts: list[Execute]) -> Execute:
-    def sequence(frame: Frame) -> None:
-        for stmt in stmts:
-            stmt(frame)
-            if frame.mask is False:
-                return
-
-    return sequence
-
-
 def _counted(site: int, execute: Execute) -> Execute:
     def counted(frame: Frame) -> None:
         frame.site = site
@@ -432,108 +427,6 @@ def _let(slot: int, value: Evaluate) -> Execute:
         frame.values[slot] = value(frame)
 
     return let
-
-
-def branch(cond: Evaluate, then: Execute, orelse: Execute | None) -> Execute:
-    def choose(frame: Frame) -> None:
-        chosen = cond(frame)
-        if type(chosen) is not np.ndarray:
-            if chosen:
-                then(frame)
-            elif orelse is not None:
-                orelse(frame)
-            return
-        outer = frame.mask
-        frame.mask = mask_and(outer, chosen)
-        if frame.mask is not False:
-            then(frame)
-        after, frame.mask = frame.mask, mask_without(outer, chosen)
-        if frame.mask is not False and orelse is not None:
-            orelse(frame)
-        frame.mask = mask_or(after, frame.mask)
-
-    return choose
-
-
-def counted_loop(slot: int, bounds: tuple[Evaluate, ...], body: Execute, name: str) -> Execute:
-    """The closure of a serial loop over the variable `name` in `slot`."""
-
-    def loop(frame: Frame) -> None:
-        start, stop, step = [bound(frame) for bound in bounds]
-        outer, outer_broke, frame.broke = frame.mask, frame.broke, False
-        if any(type(bound) is np.ndarray for bound in (start, stop, step)):
-            _loop_by_lanes(frame, slot, (start, stop, step), body)
-        else:
-            if step == 0:
-                raise located(
-                    RunError, "the step of a loop is zero", frame.recorder.program.span(frame.site)
-                )
-            active, edges, numbers = outer, frame.edges, range(start, stop, step)
-            for number in numbers:
-                frame.values[slot], frame.mask = number, active
-                if len(numbers) > 1:
-                    edge = (name, number, number == start, number == numbers[-1])
-                    frame.edges = (*edges, edge)
-                body(frame)
-                active = mask_without(active, frame.broke)
-                if active is False:
-                    break
-            frame.edges = edges
-        frame.mask, frame.broke = outer, outer_broke
-
-    return loop
-
-
-def _loop_by_lanes(frame: Frame, slot: int, bounds: tuple[Value, ...], body: Execute) -> None:
-    """A loop whose bounds differ from lane to lane: it runs until the last lane has ended."""
-    start, stop, step = [np.asarray(bound, np.int64) for bound in bounds]
-    dtype = np.result_type(*[bound for bound in bounds if type(bound) is np.ndarray])
-    if np.any(step == 0):
-        raise located(
-            RunError, "the step of a loop is zero", frame.recorder.program.span(frame.site)
-        )
-    trips = np.maximum(-((start - stop) // step), 0)
-    active = frame.mask
-    for trip in range(int(trips.max(initial=0))):
-        active = mask_and(active, trip < trips)
-        if active is False:
-            return
-        frame.values[slot], frame.mask = (start + trip * step).astype(dtype), active
-        body(frame)
-        active = mask_without(active, frame.broke)
-
-
-def while_loop(cond: Evaluate, body: Execute) -> Execute:
-    def loop(frame: Frame) -> None:
-        outer, outer_broke, frame.broke = frame.mask, frame.broke, False
-        active, site = outer, frame.site
-        while active is not False:
-            frame.mask, frame.site = active, site
-            active = mask_and(active, cond(frame))
-            if active is False:
-                break
-            frame.while_iterations += 1
-            if frame.while_iterations > frame.options.loop_limit:
-                raise located(
-                    RunError,
-                    f"'while' loops ran more than {frame.options.loop_limit} iterations",
-                    frame.recorder.program.span(site),
-                    "check that the loop ends, or raise SimOptions.loop_limit",
-                )
-            frame.mask = active
-            body(frame)
-            active = mask_without(active, frame.broke)
-        frame.mask, frame.broke = outer, outer_broke
-
-    return loop
-
-
-def _leave(frame: Frame) -> None:
-    frame.broke, frame.mask = mask_or(frame.broke, frame.mask), False
-
-
-def _skip(frame: Frame) -> None:
-    frame.mask = False
 
 
 def _check(cond: Evaluate, kind: type[RunError], message: str) -> Execute:

@@ -210,7 +210,7 @@ class Replay:
         flights, waits: asynchronous operations, and threads at barriers.
         moments: what the simulator found wrong, and breakpoints, in the order of their steps.
         total: how many steps the run had; `steps` are the last of them.
-        bytes_, wanted_bytes: what is kept, and what all steps would take.
+        bytes_: what is kept.
         notes: what the recording lacks, in sentences.
     """
 
@@ -228,7 +228,6 @@ class Replay:
     final_writers: tuple[Array, ...]
     total: int
     bytes_: int
-    wanted_bytes: int
     notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:

@@ -11,7 +11,6 @@ import numpy as np
 
 from tileworkbench.compiler.analysis.effects import written, written_below
 from tileworkbench.compiler.diagnostics import RunError
-from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.expr import Buffer, Var
@@ -20,7 +19,8 @@ from tileworkbench.compiler.ir.tile import Pipelined
 from tileworkbench.compiler.sim.memory import PrivateStorage
 from tileworkbench.compiler.sim.observers import Observer, Operation, Place
 from tileworkbench.compiler.sim.replay.finish import finished
-from tileworkbench.compiler.sim.replay.memory import Tracked, spread_threads
+from tileworkbench.compiler.sim.replay.memory import Tracked
+from tileworkbench.compiler.sim.replay.merging import Merged, one_or_all
 from tileworkbench.compiler.sim.replay.model import (
     UNDEFINED,
     Change,
@@ -31,6 +31,7 @@ from tileworkbench.compiler.sim.replay.model import (
     Waiting,
 )
 from tileworkbench.compiler.sim.replay.places import Places
+from tileworkbench.compiler.sim.replay.pool import ArrayPool
 from tileworkbench.compiler.sim.replay.roles import Roles
 from tileworkbench.compiler.sim.report import Finding, LimitReached
 
@@ -47,8 +48,6 @@ MEMORY_BYTES = 64 << 20
 MOST_READ = 1 << 16
 """Of one access whose places are kept; what a larger one reads is not marked."""
 _STEP_BYTES = 400
-_MERGED_BYTES = 8 << 20
-_MOST_THREADS = 256
 _MAKING = (st.Alloc, st.Alias, st.Pointer, simt.Peer)
 _BARRIERS = "shared.barrier"  # their phases are told by who waits at them
 _KINDS = {"Assign": "let", "DeviceAssert": "assert", "BarrierWait": "barrier wait"}
@@ -63,10 +62,10 @@ class StepRecorder(Observer):
     """
 
     __slots__ = (
-        "_all", "_blocks", "_bytes", "_flights", "_kept", "_keys", "_landing", "_limit", "_loops",
-        "_merged", "_moments", "_notes", "_open", "_outer", "_pool", "_reads", "_roles", "_seen",
-        "_shapes", "_shared", "_slots", "_steps", "_suspects", "_targets", "_texts", "_told",
-        "_tracked", "_waits", "_wanted", "_written", "program", "total",
+        "_all", "_blocks", "_flights", "_keys", "_landing", "_limit", "_loops", "_merged",
+        "_moments", "_notes", "_open", "_outer", "_pool", "_reads", "_roles", "_seen", "_shapes",
+        "_shared", "_slots", "_steps", "_suspects", "_targets", "_texts", "_told", "_tracked",
+        "_waits", "_written", "program", "total",
     )  # fmt: skip
 
     def __init__(
@@ -89,13 +88,12 @@ class StepRecorder(Observer):
         self._waits: list[tuple[Any, Waiting]] = []
         self._moments: list[tuple[int, Finding | RunError | st.Stmt]] = []
         self._texts: dict[int, tuple[st.Stmt, str, str]] = {}
-        self._pool: dict[Any, _Kept] = {}  # by content
-        self._kept: dict[int, _Kept] = {}  # by identity
-        self._merged = _Merged()
+        self._pool = ArrayPool()
+        self._merged = Merged()
         self._shared: dict[Tracked, list[tuple[Tracked, Contents]]] = {}
         self._notes: list[str] = []
         self._seen: dict[tuple[int, ...], None] = {}
-        self._bytes = self._wanted = self.total = 0
+        self.total = 0
 
     # The run
 
@@ -161,8 +159,7 @@ class StepRecorder(Observer):
     ) -> None:
         self._steps.append(Step(self.total, site, block, kind, text, threads, loops))
         self.total += 1
-        self._bytes += _STEP_BYTES
-        self._wanted += _STEP_BYTES
+        self._pool.count(_STEP_BYTES)
 
     def _values(self, frame: Frame, stmt: st.Stmt) -> tuple[tuple[str, int | None], ...]:
         """The variables of the loops around a statement."""
@@ -282,11 +279,11 @@ class StepRecorder(Observer):
         step = self._steps[-1]
         for tracked, read in self._reads.items():
             places, _ = self._merged.of(tracked, [(each, -1) for each in read])
-            step.reads.append((tracked.number, self._keep_places(places)))
+            step.reads.append((tracked.number, self._pool.places(places)))
         told, suspects, landing = self._told, self._suspects, self._landing
         self._reads, self._told, self._suspects, self._landing = {}, {}, {}, []
         for tracked, places, operation, threads in landing:
-            who = _one(np.asarray(threads))
+            who = one_or_all(np.asarray(threads))
             self._change(step, tracked, places, operation.site, who, lands=True)
         for tracked, accesses in told.items():
             places, threads = self._merged.of(tracked, accesses)
@@ -300,7 +297,7 @@ class StepRecorder(Observer):
                     self._rest(step, tracked, left)
                 if tracked.is_tensor:
                     tracked.touch(left)
-        while self._bytes > self._limit and len(self._steps) > 1:
+        while self._pool.bytes_ > self._limit and len(self._steps) > 1:
             self._drop()
 
     def _rest(self, step: Step, tracked: Tracked, places: Places) -> None:
@@ -330,12 +327,12 @@ class StepRecorder(Observer):
         step.changes.append(
             Change(
                 tracked.number,
-                self._keep_places(places),
-                self._count(old),
-                self._count(new),
-                self._keep_one(_one(writers)),
+                self._pool.places(places),
+                self._pool.own(old),
+                self._pool.own(new),
+                self._pool.number_or_array(one_or_all(writers)),
                 site,
-                self._keep_one(threads),
+                self._pool.number_or_array(threads),
                 defines,
                 lands,
             )
@@ -393,58 +390,21 @@ class StepRecorder(Observer):
         self._shared.clear()
         return tracked
 
-    # Memory of the log
-
-    def _keep(self, array: Array) -> Array:
-        """`array`, or an equal one that is kept already."""
-        entry = self._kept.get(id(array))
-        if entry is None:
-            entry = self._pool.get(_content(array))
-        if entry is None:
-            entry = self._pool[_content(array)] = self._kept[id(array)] = _Kept(self._count(array))
-        entry.uses += 1
-        return entry.array
-
-    def _count(self, array: Array) -> Array:
-        self._bytes += array.nbytes
-        self._wanted += array.nbytes
-        return array
-
-    def _keep_places(self, places: Places) -> Places:
-        """The same; boxes take no memory."""
-        if places.box is not None:
-            return places
-        positions = self._keep(places.positions)
-        same = positions is places.positions
-        return places if same else Places(places.shape, positions)
-
-    def _keep_one(self, values: Array | int) -> Array | int:
-        return values if isinstance(values, int) else self._keep(values)
-
     def _drop(self) -> None:
         """Forget the first step."""
         step = self._steps.popleft()
-        self._bytes -= _STEP_BYTES
+        self._pool.bytes_ -= _STEP_BYTES
         for change in step.changes:
-            self._bytes -= change.old.nbytes + change.new.nbytes
-            self._release(change.writers)
-            self._release(change.threads)
+            self._pool.bytes_ -= change.old.nbytes + change.new.nbytes
+            self._pool.release(change.writers)
+            self._pool.release(change.threads)
         for places in (*(change.places for change in step.changes), *(at for _, at in step.reads)):
             if places.box is None:
-                self._release(places.positions)
-
-    def _release(self, array: Array | int) -> None:
-        if isinstance(array, int):
-            return
-        entry = self._kept[id(array)]
-        entry.uses -= 1
-        if entry.uses == 0:
-            self._bytes -= array.nbytes
-            del self._kept[id(array)], self._pool[_content(array)]
+                self._pool.release(places.positions)
 
     def _stops_here(self) -> bool:
         """Whether the blocks that follow would take too much; says so."""
-        wanted = self._wanted * self._blocks
+        wanted = self._pool.wanted * self._blocks
         if wanted <= self._limit:
             return False
         first = next(iter(self._seen))
@@ -474,7 +434,7 @@ class StepRecorder(Observer):
         if self._steps and self._steps[0].number:
             kept = f"the last {len(self._steps)} of {self.total} steps"
             notes = (
-                f"{kept} are kept: all take about {mebibytes(self._wanted)}, of which "
+                f"{kept} are kept: all take about {mebibytes(self._pool.wanted)}, of which "
                 f"{mebibytes(self._limit)} are allowed; 'memory_bytes=' allows more",
                 *notes,
             )
@@ -494,8 +454,7 @@ class StepRecorder(Observer):
                 (),
                 (),
                 self.total,
-                self._bytes,
-                self._wanted,
+                self._pool.bytes_,
                 (*self._notes, *notes),
             ),
             [tracked for tracked, _ in self._tracked],
@@ -516,80 +475,6 @@ def _find_loops(stmt: st.Stmt, around: tuple[Var, ...], loops: dict[int, tuple[V
         loops[id(stmt)] = around
     for child in children:
         _find_loops(child, around, loops)
-
-
-@dataclass(slots=True)
-class _Kept:
-    """An array of the log, and how many steps have it."""
-
-    array: Array
-    uses: int = 0
-
-
-def _content(array: Array) -> tuple[str, bytes]:
-    return array.dtype.str, array.tobytes()
-
-
-class _Merged:
-    """The accesses of a statement as places, each once and in order, with the threads that came
-    last. Loops make the same accesses again and again: the last results are remembered.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[Any, tuple[Places, Who]] = {}
-        self._threads: dict[tuple[int, int], tuple[Array, Who]] = {}  # by identity
-        self._bytes = 0
-
-    def of(self, tracked: Tracked, accesses: list[tuple[Places, Any]]) -> tuple[Places, Who]:
-        """The places; the threads as int32, or one number where all are the same."""
-        if len(accesses) == 1 and accesses[0][0].is_rising:
-            places, threads = accesses[0]
-            return places, threads if type(threads) is int else self._spread(threads, places.size)
-        key = tuple(
-            [
-                (
-                    places.positions.tobytes(),
-                    threads.tobytes() if type(threads) is np.ndarray else threads,
-                )
-                for places, threads in accesses
-            ]
-        )
-        known = self._known.get(key)
-        if known is None:
-            known = _merge(tracked, accesses)
-            self._bytes += 2 * sum(len(places) for places, _ in key)
-            if self._bytes > _MERGED_BYTES:
-                self._known, self._bytes = {}, 0
-            self._known[key] = known
-        return known
-
-    def _spread(self, threads: Array, size: int) -> Who:
-        key = id(threads), size
-        known = self._threads.get(key)
-        if known is None:
-            known = threads, _one(spread_threads(threads, size))
-            if not threads.flags.writeable:
-                if len(self._threads) >= _MOST_THREADS:
-                    self._threads = {}
-                self._threads[key] = known
-        return known[1]
-
-
-def _merge(tracked: Tracked, accesses: list[tuple[Places, Any]]) -> tuple[Places, Who]:
-    places = np.concatenate([each.positions for each, _ in accesses])
-    threads = np.concatenate([spread_threads(who, each.size) for each, who in accesses])
-    if not (places[1:] > places[:-1]).all():
-        places, last = np.unique(places[::-1], return_index=True)
-        threads = threads[::-1][last]
-    return tracked.at(places), _one(threads)
-
-
-def _one(values: Array) -> Array | int:
-    """One number where all are the same, else as int32."""
-    if not values.ndim:
-        return int(values)
-    first = values.flat[0] if values.size else 0
-    return int(first) if (values == first).all() else values.astype(np.int32)
 
 
 def mebibytes(bytes_: int) -> str:

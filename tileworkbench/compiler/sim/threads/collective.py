@@ -15,9 +15,10 @@ from tileworkbench.compiler.ir.expr import Buffer, Var
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.rewrite import bound_by, walk
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, Let, Stmt
+from tileworkbench.compiler.sim.control import Execute
 from tileworkbench.compiler.sim.memory import Storage
 from tileworkbench.compiler.sim.report import located
-from tileworkbench.compiler.sim.statements import Execute, StatementTranslator
+from tileworkbench.compiler.sim.statements import StatementTranslator
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame
 from tileworkbench.compiler.sim.threads.registers import LaneStorage
 from tileworkbench.compiler.sim.values import from_storage

@@ -8,10 +8,10 @@ import numpy as np
 
 from tileworkbench.compiler.diagnostics import RunError
 from tileworkbench.compiler.ir.simt import Peer
+from tileworkbench.compiler.sim.control import Execute
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
 from tileworkbench.compiler.sim.problems import MAY_HAVE_ENDED
 from tileworkbench.compiler.sim.report import FindingKind, located
-from tileworkbench.compiler.sim.statements import Execute
 from tileworkbench.compiler.sim.threads.collective import different_values
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame, Visit
 from tileworkbench.compiler.sim.threads.strands import agreed

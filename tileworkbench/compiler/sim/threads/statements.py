@@ -18,19 +18,14 @@ from tileworkbench.compiler.ir.build import int_const
 from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import statements, variables
+from tileworkbench.compiler.sim.control import Execute, branch, counted_loop, while_loop
 from tileworkbench.compiler.sim.expressions import Evaluate
 from tileworkbench.compiler.sim.flights import translate_fence, translate_start
 from tileworkbench.compiler.sim.memory import Storage, allocate, memory_at
 from tileworkbench.compiler.sim.observers import Observer
 from tileworkbench.compiler.sim.pipeline.trace import TraceRecorder
 from tileworkbench.compiler.sim.printing import print_lines
-from tileworkbench.compiler.sim.statements import (
-    Execute,
-    StatementTranslator,
-    branch,
-    counted_loop,
-    while_loop,
-)
+from tileworkbench.compiler.sim.statements import StatementTranslator
 from tileworkbench.compiler.sim.threads import (
     barriers,
     boxes,
