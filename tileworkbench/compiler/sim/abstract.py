@@ -50,7 +50,7 @@ class Register(_Unknown):
         return self.value
 
 
-# An unknown variable is no number, so arithmetic with it fails in one of these ways.
+# An unknown variable is no number: arithmetic with it raises one of these.
 _FAILURES = (_UnknownError, RunError, TypeError, AttributeError)
 
 

@@ -39,7 +39,7 @@ def solve_symbols(
     known = {**_integers(program, arguments), **(given or {})}
     equations = list(_equations(program, arguments))
     _solve_all(program, equations, known)
-    # The stride of an extent of 1 is never used, and says what nothing else does.
+    # The stride of an extent of 1 is never used and may be anything: it comes last.
     _solve_all(program, list(_equations(program, arguments, strict=False)), known)
     for var in program.symbols:
         if var.name not in known:
@@ -232,8 +232,9 @@ def _copied(array: Array) -> Array:
 
 
 def copy_changed(into: Array, array: Array) -> Array:
-    """Copy `array` to `into`, both contiguous, and leave alone what is equal already: of a large
-    tensor of which little was ever written only that takes memory.
+    """Copy `array` to `into`, both contiguous, but write only the parts that differ. The operating
+    system gives no memory for pages that nobody writes, so a large tensor with few values stays
+    small.
     """
     if array.nbytes < _LARGE:
         into[...] = array

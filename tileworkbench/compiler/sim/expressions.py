@@ -149,7 +149,7 @@ class ExpressionTranslator:
                 return then(frame) if chosen else other(frame)
             outer = frame.mask
             vector = value.cond.dtype.lanes > 1
-            if vector or not value.lazy:  # the lanes of an explicit vector are never masked apart
+            if vector or not value.lazy:  # an explicit vector has one mask for all its lanes
                 a, b = then(frame), other(frame)
             else:
                 a, b = _branches(frame, outer, chosen, then, other)

@@ -1,8 +1,8 @@
 """Operations that were started and not waited for yet: each is done as late as its waits allow.
 
-Where nobody touches what an operation reads and writes between its start and its end, all moments
-in between give one result. So it is executed at once, what it wrote is hidden until its end, and
-its elements are marked: whoever reads or writes them too early is found.
+As long as nobody touches what an operation reads and writes, it does not matter when it is done
+between its start and its end. So it is executed at once, and what it wrote is hidden until its end.
+Its elements are marked: whoever reads or writes them too early is found.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ class Written:
     values: Any = None
 
     def keep(self) -> None:
-        """Remember it, and let nobody see it."""
+        """Keep the values that were written, and hide them."""
         self.values = np.array(self.storage.data[self.place])
         self.hide()
 
     def hide(self) -> None:
-        """Let nobody see it."""
+        """Put poison there instead, until `show`."""
         self.storage.data[self.place] = poison(self.storage.dtype)
 
     def show(self) -> None:
@@ -89,8 +89,8 @@ class Written:
 class Flight:
     """One operation under way, started by `threads` (numbers on the clock) in their groups
     `groups`; `waiting` are those of them that have not waited for what it writes, `reading` for
-    what it reads. With `at_barrier` nobody waits for its group. `reads` is what notes reads of
-    some threads anew, as those of the moment at which they know that it has read all.
+    what it reads. With `at_barrier` nobody waits for its group. `reads` are functions that note its
+    reads again, as made at the moment when some threads know that it has read everything.
     """
 
     number: int
@@ -119,7 +119,9 @@ class Flight:
         return next((storage.name for storage in read if storage.scope == "shared"), None)
 
     def show(self) -> None:
-        """What it wrote is there; of places that it wrote twice, what came last was kept first."""
+        """Make what it wrote visible. Of a place that it wrote twice, the last value was kept
+        first.
+        """
         for written in reversed(self.written):
             written.show()
 
@@ -208,8 +210,8 @@ class Flights:
         self._committed[engine][self._ids(frame)] += 1
 
     def wait(self, frame: ThreadFrame, engine: Engine, pending: int, sources: bool) -> None:
-        """All but the latest `pending` groups of the active threads are done, or have read their
-        `sources`.
+        """Complete all groups of the active threads but the latest `pending`; with `sources` only
+        their reads are complete.
         """
         active = np.zeros(len(self._committed[engine]), np.bool_)
         active[self._ids(frame)] = True
@@ -260,7 +262,9 @@ class Flights:
                 self.land(flight)
 
     def reads(self, threads: Array, note: Callable[[Any], object]) -> None:
-        """The operation that is executed now may read until `threads` wait: `note` notes that."""
+        """The operation that is executed now may still read until `threads` wait; `note` records
+        these reads.
+        """
         if self._current is not None:
             self._current.reads.append((threads, note))
 
@@ -311,7 +315,7 @@ class Flights:
         if marks is None:
             return
         seen = others = marks[place]
-        if current is not None:  # what it touches twice is its own affair
+        if current is not None:  # an operation may touch one element twice
             others = np.where(np.abs(seen) == current.number, 0, seen)
         wrong = (others != 0 if write else others > 0).any(axis=-1)
         if current is not None and current.engine in _PRODUCTS and storage.name in current.targets:
@@ -326,7 +330,9 @@ class Flights:
             current.written.append(Written(storage, place))
 
     def attached(self, frame: ThreadFrame, flight: Flight, storage: Storage, at: int) -> None:
-        """An operation tells a memory barrier of `storage`, which its engine must know of."""
+        """An operation is to complete at a memory barrier of `storage`. Its engine must see the
+        barrier's initialisation, which threads wrote.
+        """
         if self._proxies is not None:
             place = (np.array([at]),)
             self._proxies.touch(frame, storage, place, False, flight.engine, self._ids(frame))
@@ -401,7 +407,7 @@ def _coordinate(at: Any, first: tuple[int, ...], axis: int) -> int:
 
 
 def _threads(frame: ThreadFrame) -> Array:
-    """The active threads; inside a loop whose lanes are none, those of the group."""
+    """The active threads; inside a loop whose lanes are no threads, all those of the group."""
     return frame.active_threads() if frame.lanes == (frame.threads,) else frame.owned_threads()
 
 

@@ -172,7 +172,7 @@ class Frame:
         return -1
 
     def lanes_there(self, lanes: tuple[int, ...]) -> int:
-        """How many of the `lanes` of an access there are, active or not."""
+        """How many lanes an access over the grid `lanes` has, active or not."""
         return prod(lanes)
 
     def thread_of(self, chosen: Mask, lanes: tuple[int, ...]) -> int | None:

@@ -1,8 +1,8 @@
 """Accesses outside a tensor, which the language masks: how many of which line, and where.
 
-At the border of a tensor a ragged tile is masked in the first or last blocks, or in the first or
-last iterations of a loop; one that no block divides, a row in a tile of the next power of two, in
-all blocks past the same end. Anywhere else it is probably a mistake.
+That is expected at the border of a tensor. Tiles that do not divide it are masked in the first or
+last blocks, or in the first or last iterations of a loop. A row in a tile of the next power of two
+is masked in all blocks, past the same end. Anywhere else it is probably a mistake.
 """
 
 from __future__ import annotations

@@ -83,7 +83,8 @@ class Storage:
     def view(self, buffer: Buffer, shape: tuple[int, ...]) -> Storage:
         """The same memory as `buffer`.
 
-        Elements of another size cannot share the marks of what was written, which end with this.
+        Elements of another size cannot share the marks of what was written: from here on all of it
+        counts as written.
         """
         data = regroup(self.data, self.dtype, buffer.dtype, shape)
         if data.size != self.data.size and self.written is not None:
@@ -289,8 +290,8 @@ class PrivateStorage(Storage):
         self.is_shared = False
 
     def share(self, owner: PrivateStorage) -> None:
-        """Be another view of the iterations' memory of `owner`; what is initialised or handed on is
-        no longer known.
+        """Become another view of the iterations' memory of `owner`. From here on it is not known
+        which elements are initialised or handed on.
         """
         self.is_shared = owner.is_shared = True
         lanes = self.data.shape[: len(self.prefix)]

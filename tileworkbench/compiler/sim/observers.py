@@ -1,4 +1,4 @@
-"""What watches a simulated run: tells who asks of every statement and every access."""
+"""Observers of a simulated run are told of every statement and every access."""
 
 from __future__ import annotations
 
@@ -41,11 +41,10 @@ class Observer:
     A `place` is an index of `storage.data`: one slice per dimension where an operator of the whole
     block takes a box, else one integer or array per dimension, with an entry for each lane that
     takes part (lanes that are masked have none) in at least one of them: the others broadcast to
-    it. Of shared memory of a block of threads, and of
-    registers, that is the place in memory: one number of an element there, the thread before the
-    indices here. `threads` are those of the block, an entry for each lane; -1 where lanes are no
-    threads. Accesses of registers are told where somebody asks for them (`of_registers`): they are
-    most of all.
+    it. Of shared memory of a block of threads, and of registers, that is the place in memory: one
+    number of an element there, the thread before the indices here. `threads` are those of the
+    block, an entry for each lane; -1 where lanes are no threads. Accesses of registers are told
+    only to those who ask for them (`of_registers`), since most accesses are of registers.
     """
 
     __slots__ = ()

@@ -67,7 +67,7 @@ class AccessLog:
             self._writers = np.zeros(self._shape, np.int64)
         before = self._writers[place]
         self._writers[place] = marks
-        # Of iterations that write one element in this store, the mark of the last one has stayed.
+        # Where iterations write one element in this store, the mark is that of the last one.
         earlier = (_number(before) >= run.first) & (_number(before) != _number(marks))
         met = np.where(earlier, before, self._writers[place])
         if np.any(met != marks):
@@ -160,7 +160,7 @@ class AccessLog:
         others, ids = _number(before), _number(now)
         clash = (others >= run.first) & ((others != ids) | (before >= _SEVERAL))
         if np.any(clash):
-            named = clash & (others != ids)  # the one of several that is known may be itself
+            named = clash & (others != ids)  # the one that is known may be this one
             first = _first(named if np.any(named) else clash)
             numbers = [int(np.broadcast_to(each, clash.shape)[first]) for each in (ids, others)]
             pair = tuple(map(run.indices, numbers if np.any(named) else numbers[:1]))

@@ -1,6 +1,4 @@
-"""Statements as Python closures: control flow by masks where lanes may disagree, plain control flow
-where they cannot.
-"""
+"""Statements as Python closures; loops and branches are those of `control.py`."""
 
 from __future__ import annotations
 

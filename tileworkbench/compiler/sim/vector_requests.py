@@ -1,7 +1,8 @@
 """Where the lanes of a CPU's vectors go: the accesses of a program of stage CPU, not executed.
 
-One block is walked, its indices zero; of each nest of loops the first iterations are taken, the
-innermost loop's first of all. Where an address depends on memory the access is left out.
+One block is walked, with indices zero. Of each nest of loops only the first iterations are taken,
+those of the innermost loop before others. Where an address depends on memory the access is left
+out.
 """
 
 from __future__ import annotations

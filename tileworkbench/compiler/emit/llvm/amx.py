@@ -1,11 +1,12 @@
 """Matrix products by the tile registers of AMX: eight of up to 16 rows of 64 bytes each.
 
-C[16, 16] takes one register, sixteen rows of A and sixteen groups of rows of B another each; one
-instruction multiplies them (TDPBF16PS for pairs of bfloat16, TDPBSSD for four bytes), Intel SDM
-volume 2 and chapter 18 of volume 1. Packed panels of B have the order that it wants: consecutive k
-lie together. Blocks are 32 x 32, four registers of sums, so that each register that is loaded is
-used twice. TDPBF16PS flushes denormals as VDPBF16PS does, so that sums begin with zero and what C
-held is added after them.
+A register holds a block C[16, 16], or sixteen rows of A, or sixteen groups of rows of B. One
+instruction multiplies the rows of A with those of B and adds the result to C: TDPBF16PS for pairs
+of bfloat16, TDPBSSD for groups of four bytes (Intel SDM, volume 2 and chapter 18 of volume 1).
+Packed panels of B have the order that it wants: consecutive k lie together. Blocks are 32 x 32,
+four registers of sums, so that each register that is loaded is used twice. TDPBF16PS takes
+denormals for zero, as VDPBF16PS does. Sums therefore begin with zero, and what C held is added at
+the end.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _WORD = VectorType("i64", 1)
 
 
 def begin(spec: MicroGemmSpec, writer: FunctionWriter) -> TileRegisters:
-    """Configure the registers, all of them alike; to be undone by `end`."""
+    """Configure all registers in the same way. `end` undoes it."""
     config = writer.let("alloca [64 x i8], align 64")
     widths, rows = _ROW_BYTES * 0x0001_0001_0001_0001, _ROWS * 0x0101_0101_0101_0101
     shapes = [1, 0, widths, widths, 0, 0, rows, 0]  # palette 1; each register's size

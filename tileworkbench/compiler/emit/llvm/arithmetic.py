@@ -27,7 +27,7 @@ _DIRECT = {  # an LLVM intrinsic of one argument with the same meaning
     "round": "round",
     "nearbyint": "roundeven",
 }
-# For floats, integers and bool, and what changes nothing.
+# The operation for floats, for integers and for bool, and the value that changes nothing.
 _ARITHMETIC = {
     "lanes_sum": ("fadd", "add", "or", -0.0),
     "lanes_prod": ("fmul", "mul", "and", 1.0),
@@ -99,7 +99,7 @@ class Arithmetic:
         return self._rounded(Value(text, a.dtype, a.lanes))
 
     def quieted(self, value: Value) -> Value:
-        """`value` as an operand of `_extremum`."""
+        """`value` as `_extremum` takes it: without signalling NaNs."""
         if self.out.isa.level != "avx512":
             return value
         return replace(value, text=emit_quiet(self.out, value.type, value.text))
@@ -138,8 +138,9 @@ class Arithmetic:
         return Value(text, value.dtype, value.lanes)
 
     def _divide(self, op: str, a: Value, b: Value, divisor: int | None) -> str:
-        """Division that never traps: a zero divisor, or the one quotient that overflows, divides
-        by 1."""
+        """Division that never traps: where the divisor is zero, or the quotient would overflow, it
+        divides by 1 instead.
+        """
         let, kind, signed = self.out.let, a.type, a.dtype.kind == "int"
         remainder = op.endswith("mod")
         if divisor is None:
@@ -368,8 +369,9 @@ class Arithmetic:
         return Value(self.out.call(scalar, callee, (kind, value.text)), value.dtype)
 
     def _halve(self, operation: str, op: str, value: Value) -> Value:
-        """The lanes combined as a tree, by an operation of LLVM's or the maximum or minimum `op`.
-        The order does not matter to them, but LLVM would keep it: one lane after the other.
+        """Combine the lanes as a tree, by an operation of LLVM or by the maximum or minimum `op`.
+        Their order changes no result, but LLVM does not know that and would combine one lane after
+        the other.
         """
         while value.lanes > 1:
             kind, half = value.type, value.lanes // 2

@@ -125,9 +125,9 @@ class ControlFlow(Stores, ABC):
         return let(f"select i1 {forward}, i1 {up}, i1 {down}")
 
     def goes_on(self, counter: str, stop: Value, step: Value, number: int | None) -> str:
-        """Whether more than a step is left after the iteration of `counter`.
+        """Whether another iteration follows that of `counter`: whether more than one step is left.
 
-        The next value itself may not fit.
+        The next value of the counter is not computed, since its dtype may not hold it.
         """
         let, kind = self.out.let, stop.type
         left, size = let(f"sub {kind} {stop.text}, {counter}"), step.text
@@ -148,8 +148,8 @@ class ControlFlow(Stores, ABC):
         )
 
     def streaming_loop(self, loop: st.For) -> None:
-        """The loop twice: with stores that pass the caches by, which need aligned outputs, and
-        without.
+        """Write the loop twice: with stores that bypass the caches, for aligned outputs, and with
+        ordinary ones.
         """
         out, stored = (
             self.out,
@@ -174,9 +174,9 @@ class ControlFlow(Stores, ABC):
         out.place(after)
 
     def must_poll(self, loop: st.For) -> bool:
-        """Whether iterations look for an interrupt: in the outermost loop that takes long, and in
-        those inside it that may take seconds, or whose iterations take long; in innermost loops
-        only where nothing says that they end within seconds.
+        """Whether the iterations of a loop check for an interrupt. Those of the outermost loop that
+        takes long do, and of loops inside it those that may take seconds or whose iterations take
+        long. Innermost loops do so only where nothing says that they end within seconds.
         """
         loops = [f for f in statements(loop.body) if isinstance(f, _REPEATING)]
         vectors = any(getattr(f, "kind", None) is st.LoopKind.VECTORIZED for f in loops)
@@ -235,8 +235,8 @@ class ControlFlow(Stores, ABC):
         self.out.place(self.out.fresh_label("unreachable"))
 
     def device_assert(self, cond: Expr, message: str, site: int, value: Expr | None = None) -> None:
-        """Leave the block with the assertion's number where `cond` does not hold, in a vector loop
-        of any lane, having noted `value`.
+        """Note `value` and leave the block with the number of the assertion where `cond` does not
+        hold; in a vector loop, where it does not hold in some lane.
         """
         test = self.exprs.evaluate(cond)
         shown = None if value is None else self.exprs.cast(self.exprs.evaluate(value), INT64)

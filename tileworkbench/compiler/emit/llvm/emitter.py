@@ -1,9 +1,9 @@
 """The place where CPU code is written: scopes, hoisting and the memo of values already computed.
 
 Expressions are interned, so a value is computed once per scope, and as far out as its variables
-allow: a pure expression that does not depend on a loop is written in front of that loop. Loads
-stay where they are, since memory changes, but for those of tensors that are only read: they leave
-the loops that are known to reach them.
+allow: a pure expression that does not depend on a loop is written in front of that loop. Loads stay
+where they are, since memory changes. Loads of tensors that are only read may move: they leave the
+loops that are certain to execute them.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def _lookup(table: dict[str, str], dtype: DType) -> str:
 
 @dataclass(slots=True)
 class Scope:
-    """One level of nesting. `preheader` is where values go that its loop does not change; what a
-    `certain` one contains is executed whenever what is around it is.
+    """One level of nesting. Values that its loop does not change are written to `preheader`. What
+    is inside a `certain` scope is executed whenever what is around the scope is.
     """
 
     preheader: list[Any] | None = None
@@ -131,7 +131,7 @@ class Emitter(FunctionWriter):
             self._forget_levels(False)
 
     def _forget_levels(self, certain: bool) -> None:
-        """How far out a load may go depends on the conditions around it."""
+        """Forget how far out loads may go: that depends on the conditions around them."""
         if not certain and self.constant:
             self._levels.clear()
 
@@ -195,7 +195,7 @@ class Emitter(FunctionWriter):
         return load.buffer in self.constant and load.predicate is None and self.guard is None
 
     def _certain_level(self) -> int:
-        """The outermost scope that is not left without coming here."""
+        """The outermost scope that cannot be left without passing here."""
         depth = len(self.scopes) - 1
         while depth > 0 and self.scopes[depth].certain:
             depth -= 1

@@ -150,7 +150,7 @@ class Expressions(Arithmetic):
         return value
 
     def _exists(self, buffer: ir.Buffer) -> bool:
-        """Whether a load that its predicate allows can be made always."""
+        """Whether a load can be made where its predicate does not hold, too."""
         return buffer.scope != "global" or buffer in self.out.constant
 
     def _lane_at(self, table: Expr, code: Expr, dtype: DType) -> Value:
@@ -162,7 +162,8 @@ class Expressions(Arithmetic):
         return self.from_memory(text, dtype, place.lanes)
 
     def _all_bits(self, code: Expr) -> Expr:
-        """`code` before its low four bits were taken, which the instruction does itself."""
+        """`code` without the mask that takes its low four bits: the instruction does that itself.
+        """
         known = self.definitions.get(code, code) if isinstance(code, Var) else code
         if isinstance(known, ir.Binary) and known.op == "and" and const_int(known.b) == 15:
             return known.a
@@ -196,8 +197,8 @@ class Expressions(Arithmetic):
         return Value(text, HANDLE)
 
     def _from_outside(self, index: Expr) -> list[Expr]:
-        """`index` as a sum of parts that change in ever deeper loops; a constant comes last, where
-        it costs nothing.
+        """`index` as a sum of parts: what changes in outer loops comes first, a constant last,
+        where it costs nothing.
 
         The address is advanced part by part, so that each loop adds only what it changes. An
         address has 64 bits: parts that may wrap around are added up in fewer before.
@@ -220,8 +221,8 @@ class Expressions(Arithmetic):
         return parts if index.dtype.bits == 64 else self._without_wrapping(parts)
 
     def _without_wrapping(self, parts: list[Expr]) -> list[Expr]:
-        """The parts, with those added up that may be negative: the others only go on from there,
-        and where they go too far, the guard of the access does not hold.
+        """The parts, with all that may be negative added up into one. The others only increase the
+        address. Where they increase it too far, the guard of the access does not hold.
         """
         onward, reach, others = list[Expr](), 0, list[Expr]()
         for part in parts:
@@ -298,7 +299,7 @@ class Expressions(Arithmetic):
         return Value(text, buffer.dtype, lanes)
 
     def _fetch_ahead(self, load: ir.Load, address: str) -> None:
-        """Prefetch what comes `AHEAD_BYTES` later, be it past the tensor's end."""
+        """Prefetch what lies `AHEAD_BYTES` further on, even past the end of the tensor."""
         if load not in self.fetched:
             return
         self.out.prefetch(self.out.let(f"getelementptr i8, ptr {address}, i64 {AHEAD_BYTES}"))
@@ -306,7 +307,7 @@ class Expressions(Arithmetic):
     def _load_strided(
         self, load: ir.Load, moves: LanePattern, lanes: int, predicate: Value | None
     ) -> Value:
-        """Every second or fourth element: whole vectors, of which the others are dropped."""
+        """Every second or fourth element: load whole vectors and drop the other elements."""
         buffer, safe = load.buffer, self._safe(load, lanes)
         parts = [
             self._load_at(

@@ -1,8 +1,8 @@
 """Maxima and minima of floats, by one rule on every processor: NaN is ignored, +0 is greater than
 -0.
 
-AVX-512 has an instruction for that, VRANGEPS, but for signalling NaNs, which it returns: operands
-that may be such are quieted first. Elsewhere LLVM writes what the processor needs. For single
+AVX-512 has an instruction for that, VRANGEPS, except that it returns signalling NaNs: operands that
+may be such NaNs are made quiet first. Elsewhere LLVM writes what the processor needs. For single
 elements LLVM writes branches, for vectors it does not, so single elements are computed as lanes of
 a vector.
 """
@@ -40,7 +40,7 @@ def emit_extremum(
 def emit_quiet(writer: FunctionWriter, kind: VectorType, value: str) -> str:
     """Append `value` with every signalling NaN made a quiet one, for AVX-512.
 
-    LLVM's canonicalize is not there for vectors of every length.
+    LLVM has `canonicalize` for that, but not for vectors of every length.
     """
     return _by_register(writer, kind, (value,), lambda part, x: _range(writer, "max", part, x, x))
 

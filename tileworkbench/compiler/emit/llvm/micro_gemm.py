@@ -194,7 +194,9 @@ class _TileWriter:
             self.store_c(*place, value)
 
     def prefetch(self, a: str, rows: int) -> None:
-        """Fetch the lines of these rows `prefetch_a` further on, be it past the end of A."""
+        """Prefetch the cache lines of these rows `prefetch_a` elements further on, even past the
+        end of A.
+        """
         spec = self.spec
         line = 64 // DTYPE_BYTES[spec.panel_dtype]
         for i in range(rows):

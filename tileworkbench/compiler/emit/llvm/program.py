@@ -179,7 +179,7 @@ class _KernelWriter(ControlFlow):
             "done:",
             "  %result = phi i32 [ 0, %entry ], [ 0, %ran ], [ %code, %failure ], "
             "[ 1, %interrupted ]",
-            # Stores that passed the caches by are seen by other cores only after a fence.
+            # Other cores see stores that bypassed the caches only after a fence.
             *(["  fence seq_cst"] if self.module.streamed else []),
             "  ret i32 %result",
             "}",

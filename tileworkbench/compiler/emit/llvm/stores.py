@@ -26,7 +26,7 @@ class Stores:
         self.exprs = Expressions(
             emitter, module.functions, module.ranges, module.fetched, module.quiet
         )
-        # Whether the stores being written may pass the caches by; None where it does not matter.
+        # Whether the stores being written may bypass the caches; None where it does not matter.
         self.streams: bool | None = None
 
     def alloc(self, stmt: st.Alloc) -> None:
@@ -124,8 +124,8 @@ class Stores:
         self.out.do(f"store {kind} {stored}, ptr {address}, align {align}, !nontemporal !0")
 
     def is_streamed(self, buffer: Buffer, first: Expr | None, lanes: int) -> bool:
-        """Whether a store of `lanes` elements from index `first` on may pass the caches by: the
-        output is large and the vector one that lies on its own boundary.
+        """Whether a store of `lanes` elements from index `first` on may bypass the caches: the
+        output is large, and the vector lies at a multiple of its own size.
         """
         module = self.module
         whole_vector = lanes * buffer.dtype.bytes in (16, 32, 64)
@@ -166,8 +166,8 @@ class Stores:
         self.out.place(after)
 
     def atomic(self, stmt: st.Atomic) -> None:
-        """One indivisible access. Blocks run at once, and one worker runs a block: memory that a
-        block has for itself needs no more than a load and a store.
+        """One atomic access. Blocks run at the same time, but each on one worker: memory that only
+        one block has needs no more than a load and a store.
         """
         index = stmt.indices[0]
         value = self.exprs.evaluate(stmt.value)

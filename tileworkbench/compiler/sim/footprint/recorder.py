@@ -46,7 +46,7 @@ class Side:
 
     @classmethod
     def of(cls, cells: int) -> Side:
-        """Nobody touches any cell. Who does takes no memory until somebody does."""
+        """The counts before any access. They take no memory until somebody touches a cell."""
         times, blocks = np.zeros(cells, np.int64), np.zeros(cells, np.int32)
         none, nobody = np.zeros((), np.int32), np.full((), -1, np.int32)
         who = (np.broadcast_to(each, cells) for each in (nobody, none, nobody))
@@ -100,8 +100,8 @@ Corners = tuple[tuple[int, int], ...]
 class _Boxes:
     """Boxes of a side of a tensor with who touches them: `[times, blocks, lowest block]` of each.
 
-    Blocks share most of their boxes (all that are in one row of a product's grid read the same
-    tiles): what they do is gathered by box, and painted once.
+    Blocks share most of their boxes: all blocks in one row of a product's grid read the same tiles.
+    So accesses are gathered by box, and each box is counted once.
     """
 
     def __init__(self, side: Side) -> None:
@@ -137,7 +137,7 @@ class _Boxes:
 
 
 def _are_disjoint(boxes: dict[Corners, int]) -> bool:
-    """Whether no two have an element in common, as they are tiles of one grid."""
+    """Whether no two of them have an element in common: they are tiles of one grid."""
     for along in zip(*boxes, strict=True):
         extent = max(stop - start for start, stop in along)
         if len({start % extent for start, _ in along}) > 1:

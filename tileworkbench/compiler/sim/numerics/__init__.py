@@ -1,1 +1,1 @@
-"""What rounding does to a program: the simulator runs it beside itself in float64."""
+"""What rounding does to a program: the simulator runs it a second time in float64, and compares."""

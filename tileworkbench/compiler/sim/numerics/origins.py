@@ -1,4 +1,4 @@
-"""Which statement makes the first infinity and the first NaN, and of what."""
+"""Which statement makes the first infinity and the first NaN, and from which operands."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Origins:
         reads: list[Access],
         exact: Array | None,
     ) -> None:
-        """Look at what a statement wrote, of what it read."""
+        """Look at what a statement wrote and what it read for that."""
         if written.is_finite and all(access.is_finite for access in reads):
             return
         for kind, test in _TESTS.items():
@@ -133,14 +133,15 @@ class Origins:
                 )
 
     def _pads(self, reads: list[Access]) -> bool:
-        """Whether one of them is a tensor outside of which an infinity is read."""
+        """Whether one of them is a tensor whose safe value, outside of it, is infinite."""
         safe = dict(self._program.safe_values)
         return any(access.name in safe and _is_infinite(safe[access.name]) for access in reads)
 
     def _look_at_reads(
         self, kind: str, stmt: Stmt, loops: Loops, step: int, reads: list[Access]
     ) -> None:
-        """Note the first of them that is read though the block has written none there."""
+        """Note the first NaN or infinity that the block reads where it has written nothing itself.
+        """
         if any(origin.kind == kind for origin in self.found):
             return
         for access in reads:
@@ -185,8 +186,8 @@ def _inherited(kind: str, stmt: Stmt, written: Access, reads: list[Access]) -> A
 
 
 def _spread(stmt: Stmt, access: Access, mask: Array, shape: tuple[int, ...]) -> Array | None:
-    """`mask`, of elements of an operand, over the elements of the result that are computed of
-    them; None where that is not known.
+    """`mask` of an operand's elements as a mask of the elements of the result that are computed
+    from them; None where that is not known.
     """
     match stmt:
         case tile.Gemm() if mask.ndim >= 2 and len(shape) >= 2:

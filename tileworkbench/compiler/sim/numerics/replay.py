@@ -1,4 +1,5 @@
-"""A program beside itself in float64: two runs of one block in the simulator, on the same inputs.
+"""Compares a program with itself in float64: two runs of one block in the simulator, on the same
+inputs.
 
 The replay runs first and keeps what its statements write, the run itself is compared with that.
 Both are the program as the front end made it (stage TILE): what a device does in another order,
@@ -76,7 +77,7 @@ def _run(
     numbers: tuple[int, ...] | None,
     seconds: float | None,
 ) -> str:
-    """Run it with the observer; why it did not come to its end, or nothing."""
+    """Run it with the observer; returns why it did not come to its end, or an empty text."""
     options = SimOptions(
         races=False,
         uninitialised=False,

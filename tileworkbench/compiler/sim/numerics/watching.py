@@ -96,8 +96,8 @@ class Recording(BlockWatcher):
 
 
 class Comparing(BlockWatcher):
-    """Compares what the run writes with what the replay wrote; `why` it went another way, if it
-    did.
+    """Compares what the run writes with what the replay wrote; `why` says why the two took
+    different ways, if they did.
     """
 
     __slots__ = ("_exact", "_number", "_program", "origins", "steps", "why")
@@ -184,7 +184,7 @@ def _has_elements(storage: Storage) -> bool:
 
 
 def _where(place: Place) -> int:
-    """A number that differs, nearly always, where the elements differ."""
+    """A hash of which elements these are: different elements have different ones, nearly always."""
     if any(isinstance(at, np.ndarray) for at in place):
         made = 0
         for at in place:

@@ -75,7 +75,7 @@ def _wide(node: Any) -> Any:
 
 
 def _binding(stmt: st.Stmt) -> st.Stmt:
-    """The statement with the names that it binds, which are no children of it, wide too."""
+    """The statement with wide names: the names that it binds are no children of it."""
     match stmt:
         case st.Let(var=var) | simt.Exchange(var=var):
             return replace(stmt, var=_wide(var))
@@ -85,7 +85,7 @@ def _binding(stmt: st.Stmt) -> st.Stmt:
 
 
 def _obstacles(program: Program) -> Iterator[tuple[st.Stmt, str]]:
-    """The statements that mean something else with other types, each with the reason."""
+    """The statements that would mean something else with other types, each with the reason."""
     for stmt in statements(program.body):
         match stmt:
             case st.ExternCall(name=name):

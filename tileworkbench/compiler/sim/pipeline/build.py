@@ -29,8 +29,8 @@ from tileworkbench.compiler.sim.pipeline.trace import Trace, TraceEvent, TraceRe
 from tileworkbench.compiler.sim.pipeline.walk import Slot, Step, Walked, walk_block
 
 _WORK = (Kind.PRODUCT, Kind.COMPUTE, Kind.MOVE)
-_REPEATS = 3  # iterations that show what repeats
-_FULL = 0.97  # busy for at least this part of an iteration: nothing else is the limit
+_REPEATS = 3  # iterations that are enough to see what repeats
+_FULL = 0.97  # what is busy for at least this part of an iteration is the limit
 
 
 def find_pipelines(
@@ -264,7 +264,9 @@ class _Builder:
         )
 
     def _busy(self, mine: list[Timed], period: float) -> tuple[tuple[str, float], ...]:
-        """The parts of an iteration in which the way from memory and the tensor cores are busy."""
+        """The fractions of an iteration in which the path from memory and the tensor cores are
+        busy.
+        """
         if not period:
             return ()
         copies = products = 0.0
@@ -314,13 +316,17 @@ class _Builder:
 
 
 def _slots_of(step: Step) -> tuple[Slot, ...]:
-    """The stages that a step fills, or the registers that it loads, or else the stages it reads."""
+    """The stages that a step fills, or the registers that it loads; for other steps the stages that
+    it reads.
+    """
     registers = {(buffer.name, 0) for buffer in step.fetches}
     return tuple(sorted(step.writes or registers or step.reads))
 
 
 def _period(work: list[Timed]) -> float:
-    """The time from one iteration to the next, where it has settled: of the later half."""
+    """The time from one iteration to the next in the steady state: that of the later half of the
+    iterations.
+    """
     starts: dict[int, float] = {}
     for timed in work:
         starts.setdefault(timed.step.iteration, timed.start)

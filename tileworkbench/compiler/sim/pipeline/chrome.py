@@ -22,7 +22,7 @@ from tileworkbench.compiler.sim.pipeline.trace import Trace
 
 _PREDICTED, _SIMULATED = 1, 2
 _GRID = 1 / 8  # of a microsecond: exact in nanoseconds, and in binary
-Row = tuple[str, str]  # a role or a buffer, and what of it
+Row = tuple[str, str]  # a role or a buffer, and which of its rows
 
 
 def save_events(path: Path, pipeline: Pipeline, trace: Trace | None) -> Path:

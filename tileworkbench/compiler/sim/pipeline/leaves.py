@@ -1,4 +1,4 @@
-"""What a statement of lowered code is to a pipeline: a copy, a wait, part of a product.
+"""What a statement of lowered code does in a pipeline: copy, wait, or a part of a product.
 
 It follows from what a statement declares to read, write, start and order (`ir/effects.py`).
 """
@@ -67,7 +67,7 @@ class Work:
 
     `bytes_` of global memory, `shared_bytes`, `flops` of matrix instructions whose operands are of
     `dtype`, and `issues` (instructions). `how` says how a copy travels and what a wait waits for.
-    What has an `engine` is started, and done later by that.
+    Work with an `engine` is only started here; the engine does it later.
     """
 
     kind: Kind
@@ -174,7 +174,7 @@ def _product_name(operand: Buffer) -> str:
 
 
 def joined(first: Kind, second: Kind) -> Kind:
-    """The kind of an operation that is of both kinds."""
+    """The kind of an operation that does both."""
     return max(first, second, key=JOINED.index)
 
 

@@ -114,7 +114,7 @@ class Pipeline:
         roles: the groups of threads.
         loops, operations, events: events in the order in which they begin.
         assumptions: what the predicted times rest on, a sentence each.
-        guessed: sizes or conditions of it are only known in a call.
+        guessed: some of its sizes or conditions are known only in a call.
     """
 
     kernel: str

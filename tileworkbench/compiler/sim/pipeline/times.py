@@ -1,8 +1,8 @@
 """When each step of a block's threads begins and ends, by the rates of a machine.
 
-Threads issue in order. Copies share one way from global memory and land after its latency; matrix
-instructions share the tensor cores; a group that waits goes on when what it waits for has come.
-Without rates every step takes 1 and a copy lands 1 later.
+Threads issue in order. Copies share one path from global memory and land after its latency, matrix
+instructions share the tensor cores, and a group that waits goes on when all that it waits for is
+complete. Without rates every step takes 1 and a copy lands 1 later.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class _Queue:
 @dataclass(slots=True)
 class _Thread:
     """How far a group of threads has come, and what it has started; `loading` has the copies
-    (positions in the list) that bring what registers are to hold.
+    (positions in the list) that fill registers.
     """
 
     number: int
@@ -132,7 +132,7 @@ class Schedule:
     # What a step takes
 
     def copy_cycles(self, step: Step) -> float:
-        """How long the way from global memory is busy."""
+        """How long the path from global memory is busy."""
         return 1.0 if self._rates is None else self._rates.copy_cycles(step.bytes_, self._fresh)
 
     def issue_cycles(self, step: Step) -> float:
@@ -197,7 +197,7 @@ class Schedule:
         thread.loading |= dict.fromkeys(step.fetches, len(self.timed) - 1)
 
     def _wait_for_registers(self, thread: _Thread, step: Step) -> None:
-        """Threads go on behind a load, up to what uses the registers."""
+        """Threads go on after a load until a statement uses its registers."""
         copies = sorted({thread.loading.pop(each) for each in step.uses if each in thread.loading})
         landed = max((self.timed[at].landed for at in copies), default=thread.now)
         if landed <= thread.now:
@@ -219,7 +219,7 @@ class Schedule:
             self._note(thread, step, start, end)
 
     def _started(self, thread: _Thread, made: Timed, landed: float) -> None:
-        """What was issued is there at `landed`, which somebody may wait for."""
+        """Note that what was issued is complete at `landed`: somebody may wait for that."""
         step, number = made.step, len(self.timed) - 1
         made.landed = landed
         if step.place in self._phases:

@@ -1,7 +1,8 @@
 """What the threads of one simulated block did, in order: recorded only when it is asked for.
 
-There is no time in it. Each thread counts the statements it has executed; one that waits goes on at
-the count of those it waited for, as far as the simulator's own order of events says that it did.
+There is no time in it. Each thread counts the statements that it has executed. A thread that has
+waited for others takes over their count if it is higher, as the simulator's own order of events
+says.
 """
 
 from __future__ import annotations
@@ -218,8 +219,8 @@ class TraceRecorder:
                     flying.popleft().landed = now
 
     def events_by_start(self) -> list[_Open]:
-        """The events in the order of logical time. Operations that took turns in a counted loop
-        follow each other, each with as many statements as it had.
+        """The events in the order of logical time. Operations that alternated in a counted loop are
+        written one after the other, each with all its statements.
         """
         reached: dict[int, int] = {}
         for event in self.events:
@@ -231,7 +232,7 @@ class TraceRecorder:
 
 
 class _TracedOrder(Order):
-    """An order whose threads take over each other's counts where one waits for another."""
+    """An order in which a thread that waits for another takes over its count."""
 
     __slots__ = ("_trace",)
 

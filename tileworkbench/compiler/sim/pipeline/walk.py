@@ -1,9 +1,9 @@
 """What each group of threads of one block does, in order, without running it.
 
 Threads that have a role of their own are a group. Loops in which threads wait or copy ahead are
-walked turn by turn, others counted. Of a loop with many turns some in the middle are left out, a
-multiple of what its stages and parities repeat after. Symbols are large and divisible; a condition
-that depends on memory is taken to hold.
+walked turn by turn, others counted. Of a loop with many turns some in the middle are left out: a
+multiple of the turns after which its stages and parities repeat. Symbols are large and divisible; a
+condition that depends on memory is taken to hold.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from tileworkbench.compiler.sim.values import mask_and, storage_dtype
 
 MOST_TURNS, FEWEST_TURNS = 48, 8  # of a loop, by how long its code is
 MOST_VISITS = 40_000  # of statements, about
-_MOST_STAGES = 16  # a first extent up to this may be one of stages
+_MOST_STAGES = 16  # a first extent up to this may count stages
 
 Slot = tuple[str, int]
 
@@ -167,7 +167,7 @@ class _Walk(Evaluator[ThreadFrame]):
         )
 
     def _visit_lets(self, body: st.Stmt) -> None:
-        """The names that a launch finds."""
+        """Assign the variables that are defined in front of a launch."""
         for stmt in st.items(body):
             if isinstance(stmt, st.Let):
                 self.assign(stmt.var, self._value(stmt.value))
@@ -195,7 +195,9 @@ class _Walk(Evaluator[ThreadFrame]):
         return None if values is None else values[0]
 
     def _number(self, value: Expr, unknown: int) -> int:
-        """An integer that the active threads agree about, that of the first where they do not."""
+        """An integer that the active threads agree about; where they do not, that of the first
+        thread.
+        """
         number = self._value(value)
         if number is None:
             self._guessed = True
@@ -389,7 +391,8 @@ class _Walk(Evaluator[ThreadFrame]):
         return made
 
     def _begun(self, site: int) -> int:
-        """The iteration that an operation works on: how often it has begun before."""
+        """The iteration that an operation works on: the number of times that it has begun before.
+        """
         count = self._counts.get(site, 0)
         if self._again and site in self._again[-1]:
             return count - 1

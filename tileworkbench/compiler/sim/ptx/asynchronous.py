@@ -205,7 +205,9 @@ class Asynchronous:
             run(warps)
 
     def fence_registers(self) -> None:
-        """What the registers of the active warps are, products may use (PTX ISA, "wgmma.fence")."""
+        """Products may now use the registers of the active warps as they are (PTX ISA,
+        "wgmma.fence").
+        """
         for warp in map(int, np.flatnonzero(self._active_warps())):
             self.fenced[warp] = list(self.state.registers)
 

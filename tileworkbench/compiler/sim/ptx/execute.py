@@ -192,7 +192,7 @@ class Executor:
     # -- the end of threads
 
     def finish(self, lanes: Array) -> None:
-        """Lanes that will do nothing more: nobody waits for them from here on."""
+        """These lanes have ended: from here on nobody waits for them."""
         self.state.live = self.state.live & ~lanes
         self.live_count = int(np.count_nonzero(self.state.live))
         self.state.asynchronous.version += 1  # who waits for the cluster looks again

@@ -1,9 +1,8 @@
 """Who wrote and who read each byte of shared memory, and whether that was ordered.
 
-Order is happens-before with vector clocks. Those of a cluster of blocks know each other: one per
-warp, and one per block for the asynchronous copies that a barrier in memory completes. Barriers
-join clocks. Between threads of one warp only a
-synchronisation of that warp orders anything.
+Order is happens-before with vector clocks over the blocks of a cluster: one clock per warp, and one
+per block for the asynchronous copies that a barrier in memory completes. Barriers join clocks.
+Between threads of one warp only a synchronisation of that warp orders anything.
 
 Threads and asynchronous work (tensor copies, warpgroup products) see shared memory through
 different proxies: what threads wrote needs a proxy fence before the others may read it.

@@ -1,4 +1,6 @@
-"""A recording as it is handed out: tensors cut to what was touched, moments with their steps."""
+"""Makes a recording ready for its user: tensors are cut to what was touched, and moments get their
+steps.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ def _contents(buffer: Contents, cut: _Cut, owners: Mapping[str, Array]) -> Conte
 
 
 class _Cut:
-    """What is kept of a buffer: all of it, or the box of a tensor that was touched."""
+    """The part of a buffer that is kept: all of it, or the box of a tensor that was touched."""
 
     def __init__(self, tracked: Tracked) -> None:
         self.touched = tracked.is_kept

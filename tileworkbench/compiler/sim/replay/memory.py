@@ -96,7 +96,9 @@ class Tracked:
         return np.asarray(data[np.unravel_index(places.positions, data.shape)])
 
     def replace(self, kept: Array, places: Places, new: Any) -> Array:
-        """Write `new` there in `kept` (the shadow or the writers); what was there."""
+        """Write `new` at these places of `kept` (the shadow or the writers); returns what was
+        there.
+        """
         old = places.take(kept)
         places.put(kept, new)
         return old
@@ -144,8 +146,8 @@ class Tracked:
         places.put(self.touched, True)
 
     def changed(self, undefines: bool) -> Places:
-        """The elements whose contents differ from the last seen; with those that are undefined now
-        and were not, if that may be.
+        """The elements whose contents differ from those last seen; also those that have become
+        undefined, if that may have happened.
         """
         differs = _bits(self.contents()) != _bits(self.shadow)
         if undefines:

@@ -1,4 +1,4 @@
-"""The accesses of one statement, joined."""
+"""Joins the accesses of one statement."""
 
 from __future__ import annotations
 

@@ -25,7 +25,9 @@ def _content(array: Array) -> tuple[str, bytes]:
 
 
 class ArrayPool:
-    """`bytes_` is what is kept now, `wanted` what all that was ever recorded would take."""
+    """Arrays in use. `bytes_` is what they take now, `wanted` what everything that was ever
+    recorded would take.
+    """
 
     def __init__(self) -> None:
         self.bytes_ = self.wanted = 0
@@ -33,12 +35,12 @@ class ArrayPool:
         self._by_identity: dict[int, _Kept] = {}
 
     def count(self, bytes_: int) -> None:
-        """Bytes that are kept elsewhere."""
+        """Add bytes that are kept elsewhere."""
         self.bytes_ += bytes_
         self.wanted += bytes_
 
     def own(self, array: Array) -> Array:
-        """`array`, which nothing else has."""
+        """Add `array`, which is in use once; returns it."""
         self.count(array.nbytes)
         return array
 
@@ -54,11 +56,11 @@ class ArrayPool:
         return entry.array
 
     def number_or_array(self, values: Array | int) -> Array | int:
-        """The same of what may be one number."""
+        """The same for an array or one number."""
         return values if isinstance(values, int) else self.shared(values)
 
     def places(self, places: Places) -> Places:
-        """The same of places; boxes take no memory."""
+        """The same for places; boxes take no memory."""
         if places.box is not None:
             return places
         positions = self.shared(places.positions)
@@ -66,7 +68,7 @@ class ArrayPool:
         return places if same else Places(places.shape, positions)
 
     def release(self, array: Array | int) -> None:
-        """One use less of what `shared` has given."""
+        """End one use of an array that `shared` returned."""
         if isinstance(array, int):
             return
         entry = self._by_identity[id(array)]

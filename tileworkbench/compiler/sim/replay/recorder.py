@@ -141,8 +141,8 @@ class StepRecorder(Observer):
         self._open = False
 
     def _left(self) -> None:
-        """A parallel loop has ended, and what its last iteration left in memory of its own is in
-        that of the threads.
+        """A parallel loop has ended: the memory of the threads now holds what its last iteration
+        left in its own.
         """
         for outer in self._outer:
             self._suspects.setdefault(outer, False)
@@ -301,7 +301,7 @@ class StepRecorder(Observer):
             self._drop()
 
     def _rest(self, step: Step, tracked: Tracked, places: Places) -> None:
-        """Changes that no access told of: of memory that was made, hidden, or is seen twice."""
+        """Changes without an access: memory was made or hidden, or is part of two buffers."""
         undefined, at = tracked.undefined(), places.positions
         gone = np.zeros(at.shape, np.bool_) if undefined is None else undefined[at]
         if gone.any():
@@ -403,7 +403,7 @@ class StepRecorder(Observer):
                 self._pool.release(places.positions)
 
     def _stops_here(self) -> bool:
-        """Whether the blocks that follow would take too much; says so."""
+        """Whether recording the blocks that follow would take too much memory; a note says so."""
         wanted = self._pool.wanted * self._blocks
         if wanted <= self._limit:
             return False

@@ -1,4 +1,4 @@
-"""What the warps of a kernel are there for: those that fill tiles, and those that take them."""
+"""The roles of a kernel's warps: producers fill tiles, consumers read them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Group = tuple[int, int]
 
 
 class Roles:
-    """The threads of a block that are producers, of tiles in shared memory that others read, and
-    those that are consumers: these are counted in warpgroups, or in roles that are no such.
+    """The threads of a block that produce tiles in shared memory, and those that consume them.
+    Consumers are counted in warpgroups, or in roles that are no whole warpgroups.
 
-    Nobody is either in a kernel without roles (`Role`), or with several launches that have some.
+    There are none in a kernel without roles (`Role`), or where several launches have roles.
     """
 
     def __init__(self, program: Program) -> None:

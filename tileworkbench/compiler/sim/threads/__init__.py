@@ -1,7 +1,7 @@
 """Execution of programs thread by thread: the threads of a block are the lanes of numpy vectors.
 
-`statements` makes closures of the statements, `strands` and `blocks` run groups of threads that
-part where they disagree and wait for each other, `registers`, `arena` and `tensors` are the
+`statements` makes closures of the statements, `strands` and `blocks` run groups of threads, which
+split where threads disagree and wait for each other, `registers`, `arena` and `tensors` are the
 memories (`peers` those of other blocks), which check every access by what `order` and `marks` know
 of the others, `clusters` and `launch` run blocks, `counters` sums up what the warps did, and
 `listing` tells what accesses cost without a run.
@@ -20,8 +20,9 @@ What it defines beyond the text of the IR's classes:
 - Accesses outside a tensor are masked before stage SIMT and an error in it.
 - Groups of threads run one after another until all of them are blocked; `SimOptions.seed` changes
   their order. They join again at the end of the statement in which they parted, if all get there.
-- The blocks of a cluster run side by side, and so do all blocks where the grid has a barrier. Those
-  of a cluster know of each other what barriers tell them, as threads of one block do. Memory of
-  another block is there once a barrier orders its allocation before the use, and its end behind it.
+- The blocks of a cluster run side by side, and so do all blocks where the grid has a barrier.
+  Barriers order the blocks of a cluster as they order the threads of one block. Shared memory of
+  another block may be used only where barriers order its allocation before the use, and the end of
+  that block after it.
 - Warp-wide operations are executed by whole warps, or by the threads of their mask.
 """

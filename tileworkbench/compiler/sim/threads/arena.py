@@ -1,4 +1,4 @@
-"""Shared memory: the bytes of a block, and the buffers that lie in them."""
+"""The shared memory of a block: its bytes, and the buffers that lie in them."""
 
 from __future__ import annotations
 

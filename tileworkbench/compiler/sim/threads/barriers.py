@@ -1,4 +1,4 @@
-"""Where threads wait for each other: barriers of a block, of a warp, of the grid.
+"""Barriers of a block, of a warp and of the grid, at which threads wait for each other.
 
 A statement that may block returns a `Wait`: what the group of threads that executed it waits for.
 """
@@ -27,10 +27,10 @@ class Wait(Protocol):
     """What a group of threads waits for."""
 
     def ready(self) -> bool:
-        """Whether it has come."""
+        """Whether the group may go on."""
 
     def finish(self, frame: ThreadFrame) -> None:
-        """The group goes on."""
+        """Done when the group goes on."""
 
     def describe(self) -> str:
         """What it is, as the rest of a sentence `threads 0-31 wait ...`."""
@@ -215,8 +215,9 @@ class WarpWait:
 
 
 def translate_warp_barrier(stmt: simt.WarpBarrier, expr: ExpressionTranslator) -> Arrive:
-    """The closure of a barrier of a warp of the language. A wave of two such warps waits for each
-    by itself, and what executes it at once is ordered: the wave runs in lock step.
+    """The closure of a barrier of a warp of the language. In a wave of 64 threads each of the two
+    such warps waits for itself. Threads of a wave that execute it together are ordered anyway,
+    since a wave runs in lock step.
     """
     mask, size = expr(stmt.mask), simt.LANGUAGE_WARP
 
@@ -262,7 +263,7 @@ class GridWait:
 
     @property
     def place(self) -> str:
-        """Whose blocks wait here: those of a cluster, or of the whole grid."""
+        """Which blocks wait here: those of a cluster, or of the whole grid."""
         return "cluster" if self.of_cluster else "grid"
 
 

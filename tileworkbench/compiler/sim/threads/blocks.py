@@ -1,4 +1,4 @@
-"""The strands of a block: run, released, merged, or found to wait for ever."""
+"""Runs the strands of a block: wakes them, merges them, and finds out when all wait for ever."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class BlockRun:
             raise
 
     def meetings(self) -> list[GridWait] | None:
-        """The barriers of several blocks at which the threads wait; None when some wait at
-        another place.
+        """The barriers over several blocks at which the threads wait; None when some wait
+        elsewhere.
         """
         waiting = [strand.waiting for strand in self.strands]
         waits = [wait for wait in waiting if isinstance(wait, GridWait)]
@@ -85,7 +85,7 @@ class BlockRun:
         return bool(joining)
 
     def _merge(self, strands: list[Strand]) -> None:
-        """Unite those that are at the same place."""
+        """Merge the strands that are at the same place."""
         kept: list[Strand] = []
         for strand in strands:
             for other in kept:
@@ -142,7 +142,7 @@ def ranges_text(threads: Array) -> str:
 
 
 def _same_place(a: Strand, b: Strand) -> list[tuple[Code, Any]] | None:
-    """The stack of both together, None where they are not at the same place."""
+    """The stack of both strands merged, None where they are not at the same place."""
     if len(a.stack) != len(b.stack):
         return None
     made = []
@@ -158,7 +158,7 @@ def _same_place(a: Strand, b: Strand) -> list[tuple[Code, Any]] | None:
 
 
 def _unite(a: ThreadFrame, b: ThreadFrame, dtypes: tuple[Any, ...]) -> None:
-    """Let `a` stand for the threads of `b` too: values that differ become one for each thread."""
+    """Add the threads of `b` to `a`: values that differ become one value for each thread."""
     mine = np.broadcast_to(np.asarray(b.owned), a.lanes)
     for slot, (left, right) in enumerate(zip(a.values, b.values, strict=True)):
         if left is right or right is None:

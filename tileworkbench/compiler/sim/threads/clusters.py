@@ -1,4 +1,4 @@
-"""The blocks of a cluster: side by side, as far as each can get."""
+"""Runs the blocks of a cluster in turns, each as far as it can get."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tileworkbench.compiler.sim.threads.peers import end
 
 
 class ClusterRun:
-    """The blocks that know each other and have not ended: of one cluster, or a single one."""
+    """The blocks of one cluster, or a single block, that have not ended."""
 
     def __init__(self, blocks: list[BlockRun], clock: Clock) -> None:
         self.blocks, self.clock = blocks, clock
@@ -57,8 +57,8 @@ class ClusterRun:
         return True
 
     def release(self, total: int) -> None:
-        """The blocks, of `total`, leave the barrier of the grid; accesses from now on are in no
-        conflict with those before.
+        """Let all blocks, of `total`, leave the barrier of the grid. Accesses after it do not race
+        with accesses before it.
         """
         for block in self.blocks:
             for strand in block.strands:

@@ -76,11 +76,11 @@ class CopyQueue:
         self._flights.append(_Flight(threads, groups, addresses, data, site, tile, operation))
 
     def commit(self, threads: Array) -> None:
-        """What `threads` have issued since the last commit is a group."""
+        """Make a group of what `threads` have issued since their last commit."""
         self._committed[threads] += 1
 
     def wait(self, frame: ThreadFrame, active: Array, pending: int) -> None:
-        """All but the latest `pending` groups of the active threads land."""
+        """Land all groups of the active threads but the latest `pending`."""
         kept: list[_Flight] = []
         for flight in self._flights:
             done = self._committed[flight.threads] - pending > flight.groups

@@ -1,8 +1,8 @@
 """Values that threads of a warp exchange, as the PTX ISA defines them ("shfl.sync", "vote.sync",
 "match.sync").
 
-A warp of these exchanges has the 32 threads of the language, which are half of a wave of 64, or the
-`width` of a shuffle where that is more. All threads of a warp (or of the mask) must execute an
+A warp has the 32 threads of the language here, also where the machine's waves have 64, or `width`
+threads where a shuffle has a larger one. All threads of a warp (or of the mask) must execute an
 exchange together; reading from a thread that does not is recorded. Where a shuffle leaves the
 segment a thread keeps its own value.
 """
@@ -75,7 +75,9 @@ def _lanes_of(frame: ThreadFrame, value: Any, dtype: DType | None, size: int) ->
 
 
 def _named_lanes(frame: ThreadFrame, mask: Any, active: Array) -> Array:
-    """The lanes that must take part: of each warp that has an active thread, or of the mask."""
+    """The lanes that must take part: all of each warp that has an active thread, or those of the
+    mask.
+    """
     size = active.shape[1]
     exist = _by_warp(np.ones(frame.threads, np.bool_), size)
     running = active.any(axis=1, keepdims=True)

@@ -56,8 +56,8 @@ def report_threads(
 def report_stores(
     frame: ThreadFrame, name: str, index: Index, places: Index, threads: Array, bad: Array
 ) -> None:
-    """Record stores of one statement, by `threads` to `places`, of which those of `bad` are lost:
-    another thread's value stayed.
+    """Record that values which one statement stored, by `threads` to `places`, are lost where `bad`
+    holds: another thread's value stayed.
     """
     first = int(np.argmax(bad))
     same = np.ones(bad.shape, np.bool_)
@@ -76,7 +76,7 @@ def report_clash(frame: ThreadFrame, name: str, index: Index, threads: Array, cl
         others = np.where(clash.others > SEVERAL, clash.others, clash.some)
         named = bad & (
             others != frame.order.ids(threads)
-        )  # one of several may be the thread itself
+        )  # the one that is named may be the thread itself
         first = int(np.argmax(named if named.any() else bad))
         other = int(others[first]) - frame.order.first
         apart = not 0 <= other < frame.threads

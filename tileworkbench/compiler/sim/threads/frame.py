@@ -59,12 +59,12 @@ class ThreadFrame(Frame):
 
     `owned` are the threads of this group, `mask` those of them that are active. `lock_step`: the
     threads of a group synchronise after every statement, and asynchronous copies are done at once.
-    `apart`: threads of the group have had different roles since, in which they did not. `cluster`
-    are the frames of the blocks that share memory with this one, itself at `rank`, in the state in
-    which they began; `made` says when, and by which thread of the clock, the memory of each slot
-    was made, `visits` what the others did with it until the block `ended`, `phases` the barrier of
-    the cluster. `machine`: the GPU that the program is for, None for none. `warp`: the threads of a
-    warp.
+    `apart`: threads of the group have had different roles since then and were not synchronised in
+    them. `cluster` are the frames of the blocks that share memory with this one, itself at `rank`,
+    in the state in which they began; `made` says when, and by which thread of the clock, the memory
+    of each slot was made. `visits` are the uses by other blocks, `ended` says whether the block has
+    ended, and `phases` is the barrier of the cluster. `machine`: the GPU that the program is for,
+    None for none. `warp`: the threads of a warp.
     """
 
     counters: Counters = field(default_factory=lambda: Counters(LANGUAGE_WARP))

@@ -1,4 +1,5 @@
-"""The blocks of a launch: cluster after cluster or, with a barrier of the grid, side by side."""
+"""Runs the blocks of a launch: cluster after cluster or, with a barrier of the grid, all in turns.
+"""
 
 from __future__ import annotations
 
@@ -110,14 +111,14 @@ class Launch:
         return _Clusters(firsts, offsets, picked)
 
     def _advance(self, run: ClusterRun) -> bool:
-        """Run blocks whose threads are all ordered behind what happened before."""
+        """Run blocks that begin after everything before them has ended."""
         run.clock.since, run.clock.now = self._now, self._now + 1
         ended = run.advance()
         self._now = run.clock.now
         return ended
 
     def _frame(self, number: int, grid: tuple[int, ...], clock: Clock, rank: int) -> ThreadFrame:
-        """The state in which block `number` begins, of that rank in its cluster."""
+        """The state in which block `number` begins, with its rank in its cluster."""
         host, plan, threads = self._host, self._plan, self._threads
         host.recorder.blocks += 1
         values, storages = list(host.values), list(host.storages)

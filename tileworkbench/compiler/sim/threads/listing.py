@@ -186,8 +186,8 @@ class _Lister(Evaluator[ThreadFrame]):
         frame.lanes, frame.mask, frame.threads = (), True, 1
 
     def _under(self, chosen: Any, body: st.Stmt) -> None:
-        """`body` by the active threads of `chosen`; by all of them where that is none or unknown,
-        as other iterations may take it.
+        """Walk `body` with the active threads for which `chosen` holds. Where it holds for none, or
+        is unknown, all of them take it, as they may in other iterations.
         """
         outer = self.frame.mask
         active = outer if chosen is None else mask_and(outer, chosen)
@@ -310,7 +310,7 @@ class _Lister(Evaluator[ThreadFrame]):
     # Registers
 
     def _target(self, stmt: st.Stmt, load: Load) -> str:
-        """The register that `stmt` loads into, where it does no more than that."""
+        """The register that `stmt` loads into, if loading is all that it does."""
         if isinstance(stmt, st.Store) and _plain(stmt.value) is load:
             return self._register(stmt.buffer, stmt.indices, load.dtype.lanes)
         return ""

@@ -14,14 +14,14 @@ from tileworkbench.compiler.sim.threads.order import Order
 Array = np.ndarray[Any, Any]
 SEVERAL = -1
 EVERY = -2  # every thread wrote the same value
-UNSETTLED = -3  # every thread did so more than once, unordered: the last value stays in the end
+UNSETTLED = -3  # each thread wrote it more than once, unordered: the last value stays
 MOST_TIMES = 1 << 28  # times of all readers of all granules that are kept
 
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """Accesses that race with earlier ones: which, with whose (below zero: of several, of whom
-    `some` names one) at which site.
+    """Accesses that race with earlier ones: which they are, the threads of the earlier ones (below
+    zero for several, of which `some` names one), and their sites.
     """
 
     detail: str
@@ -109,8 +109,8 @@ class Marks:
         return [clash for clash in clashes if clash is not None]
 
     def _settled(self, clash: Clash | None, at: Array) -> Clash | None:
-        """`clash` of writes to the granules `at`, without those that every thread wrote before and
-        writes now: the last value is the same, whichever thread comes last.
+        """`clash` of writes to the granules `at`, without granules that every thread writes now and
+        wrote before: whichever thread comes last, the last value is the same.
         """
         if clash is None:
             return None
@@ -139,7 +139,8 @@ class Marks:
         return [clash for clash in clashes if clash is not None]
 
     def landed(self, order: Order, threads: Array, at: Array, site: int) -> None:
-        """What `threads` wrote to the granules `at` asynchronously is there for them now."""
+        """The asynchronous writes of `threads` to the granules `at` are complete for these threads.
+        """
         self._writer[at], self._write_time[at] = order.ids(threads), order.now
         self._write_site[at] = site
         self._atomic[at] = False

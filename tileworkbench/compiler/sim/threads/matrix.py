@@ -116,7 +116,7 @@ class Registers:
 
 
 class _Rows:
-    """Where the lanes say the rows of matrices are in shared memory."""
+    """The rows of matrices in shared memory, to which the lanes point."""
 
     def __init__(
         self, address: Address, count: int, expr: ExpressionTranslator, width: int = 16
@@ -225,7 +225,7 @@ def translate_store(stmt: simt.StoreMatrix, expr: ExpressionTranslator) -> Execu
 def _touch(
     frame: ThreadFrame, storage: ArenaStorage, rows: Array, write: bool, width: int = 16
 ) -> None:
-    """What is under way must not be read or written yet."""
+    """Tell operations under way that these rows are read or written."""
     if frame.flights is not None:
         places, _ = storage.row(rows, width)
         frame.flights.touch(frame, storage, (places.reshape(-1),), write)

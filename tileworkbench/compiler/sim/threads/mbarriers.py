@@ -28,8 +28,8 @@ Array = np.ndarray[Any, Any]
 @dataclass(slots=True)
 class Mbarrier:
     """An mbarrier: `phase` completed phases, and what the open one waits for: arrivals, bytes, and
-    operations under way, which are done when somebody waits and nothing else is left. Those that
-    bring bytes are waited for by way of these only.
+    operations under way, which complete when somebody waits and nothing else is missing. Operations
+    that bring bytes are waited for by their bytes only.
     """
 
     count: int
@@ -48,7 +48,7 @@ class Mbarrier:
         self.signal(count, 0, times)
 
     def signal(self, count: int, bytes_: int, times: Array) -> None:
-        """The same, and `bytes_` more that the phase waits for."""
+        """The same; the phase also waits for `bytes_` more bytes."""
         self.times = times if self.times is None else np.maximum(self.times, times)
         self.pending -= count
         self.bytes_ += bytes_
@@ -74,7 +74,7 @@ class Mbarrier:
 
 
 class MbarrierStorage(Storage):
-    """An array of mbarriers; those that are initialised are there."""
+    """An array of mbarriers, of which only those that are initialised exist."""
 
     __slots__ = ("made",)
 
@@ -140,8 +140,8 @@ def _require_init(frame: ThreadFrame, storage: MbarrierStorage, at: int, threads
 def _check_arrivals(
     frame: ThreadFrame, storage: MbarrierStorage, at: int, threads: Array, count: int
 ) -> None:
-    """`threads` make `count` arrivals: the open phase must lack them, and they must know that the
-    one before is complete, else the arrival may as well count there.
+    """`threads` make `count` arrivals: the open phase must still need them, and the threads must
+    know that the phase before is complete. Otherwise the arrivals may count for that one.
     """
     barrier, sentence, early = storage.made[at], UNORDERED_ARRIVAL, 0
     if count and count > barrier.pending:
@@ -198,7 +198,7 @@ def translate_attach(
 def translate(
     stmt: simt.BarrierArrive | simt.BarrierExpect | simt.BarrierSignal, expr: ExpressionTranslator
 ) -> Callable[..., None]:
-    """The closure of what is said at an mbarrier without waiting."""
+    """The closure of a statement at an mbarrier that does not wait."""
     match stmt:
         case simt.BarrierArrive():
             return _arrive(stmt, expr)
@@ -289,7 +289,7 @@ class MbarrierWait:
 def translate_groups(
     stmt: simt.BarrierWait, expr: ExpressionTranslator
 ) -> Callable[[ThreadFrame], list[Array]]:
-    """The closure that tells apart the threads that wait at different barriers."""
+    """The closure that finds the groups of threads that wait at different barriers."""
     places = _Places(stmt.barrier, expr)
     return lambda frame: [threads for *_, threads in places.groups(frame)]
 

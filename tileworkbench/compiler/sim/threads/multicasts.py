@@ -1,5 +1,5 @@
-"""Multicast loads as the loads that they stand for: one for each block, with that block's tile and
-memory barrier. Who starts them may end before they are done; the others must not.
+"""Multicast loads, replaced by one load for each block, with that block's tile and memory barrier.
+The block that starts them may end before they are done, the others must not.
 """
 
 from __future__ import annotations
@@ -37,6 +37,6 @@ def _load(start: Start, load: Stmt) -> Iterator[Stmt]:
 
 
 def _named(buffer: Buffer, rank: int, load: TensorLoad) -> Peer:
-    """What the block of that rank has for `buffer`."""
+    """The counterpart of `buffer` in the block of that rank."""
     name = f"{buffer.name} of block {rank}"
     return Peer(replace(buffer, name=name), buffer, int_const(rank), site=load.site)

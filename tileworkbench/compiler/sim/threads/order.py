@@ -1,5 +1,5 @@
-"""What happens before what among threads that run at once, those of a block or of a cluster: vector
-clocks on one global time.
+"""The happens-before relation among threads that run at the same time, those of a block or of a
+cluster: vector clocks on one global time.
 
 Time goes up at every synchronisation. An access of thread w at time c happened before what thread t
 does now when t is w, when all threads have met at `since` >= c, or when t has learnt (through
@@ -78,7 +78,7 @@ class Order:
             self.acquire(everyone, self.release(everyone))
 
     def release(self, threads: Array) -> Array:
-        """What `threads` (indices) know, their own accesses until now included: a time for each
+        """What `threads` (indices) know, including their own accesses until now: a time for each
         thread of the clock.
         """
         clock, ids = self.clock, self.ids(threads)

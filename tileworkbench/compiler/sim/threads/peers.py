@@ -55,7 +55,7 @@ def _owner(frame: ThreadFrame, rank: int, source: int, name: str) -> ThreadFrame
 
 
 def _is_made(frame: ThreadFrame, owner: ThreadFrame, source: int) -> bool:
-    """Whether the active threads know that it is."""
+    """Whether a barrier told the active threads that the memory is made."""
     if owner.rank == frame.rank:
         return True
     if source not in owner.made:
@@ -82,7 +82,7 @@ def _report(owner: ThreadFrame, visit: Visit) -> None:
 
 
 def noting_when(slot: int, make: Execute) -> Execute:
-    """`make`, which makes the memory of `slot`."""
+    """`make`, which makes the memory of `slot`, and a note of when that was."""
 
     def noted(frame: Any) -> None:
         make(frame)

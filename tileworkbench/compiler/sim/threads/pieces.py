@@ -1,4 +1,4 @@
-"""What engines do to memory, in pieces of 16 bytes.
+"""The accesses of engines to memory, in pieces of 16 bytes.
 
 The copy engine and the tensor cores access memory by themselves, a thread only tells them where. To
 count wavefronts and sectors, pieces are dealt to the lanes of the warps that started it, in the

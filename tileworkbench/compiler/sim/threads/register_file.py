@@ -28,8 +28,8 @@ _MACHINE = "sm_90a"  # whose rules hold for programs that are for no GPU
 
 @dataclass(slots=True)
 class RegisterFile:
-    """Those of one block, free ones and those `held` by a thread of each warpgroup that has asked
-    for a number of its own.
+    """The registers of one block: those that are free, and those `held` by each thread of a
+    warpgroup that has asked for a number of its own.
     """
 
     held: dict[int, int] = field(default_factory=dict)

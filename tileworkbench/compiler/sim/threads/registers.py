@@ -100,7 +100,7 @@ class LaneStorage(Storage):
     def _tell(
         self, frame: Frame, place: Index, write: bool, active: Mask, lanes: tuple[int, ...]
     ) -> None:
-        """Products under way may use these registers."""
+        """Tell products under way that these registers are accessed."""
         if frame.flights is not None and self.name in frame.flights.products:
             frame.flights.touch(frame, self, place, write, active, lanes)
 
@@ -169,7 +169,7 @@ class LaneStorage(Storage):
 
 @lru_cache(maxsize=256)
 def _row(first: int, lanes: tuple[int, ...], shape: tuple[int, ...]) -> Index:
-    """Loops read the same registers again and again."""
+    """The same, remembered: loops read the same registers again and again."""
     columns = np.unravel_index(np.arange(first, first + lanes[1]), shape)
     for column in columns:
         column.flags.writeable = False

@@ -186,7 +186,8 @@ class ThreadTranslator(StatementTranslator):
         return made  # type: ignore[no-any-return]
 
     def _decision(self, cond: Expr) -> Evaluate:
-        """A condition or a bound; where threads run in lock step, reading it is a step too."""
+        """A condition or a bound; where threads run in lock step, reading it is a step of its own.
+        """
         evaluate = self.expr(cond)
         if self._plan is None or not self._plan.lock_step or not has_loads(cond):
             return evaluate
@@ -355,7 +356,7 @@ class ThreadTranslator(StatementTranslator):
 
 
 def _takes_all(stmt: st.Stmt) -> bool:
-    """Whether `stmt` has an operator of the whole block that is not a role's or a branch's."""
+    """Whether `stmt` holds an operator of the whole block outside of roles and branches."""
     if isinstance(stmt, (*tile.OPERATORS, simt.BarrierSignal)):
         return True
     inner = stmt.children() if isinstance(stmt, _AROUND) else ()
@@ -373,7 +374,7 @@ def _role(start: int, stop: int, body: Execute) -> Execute:
                 frame.owned, frame.apart = chosen, False
             body(frame)
             frame.owned, frame.apart = owned, frame.lock_step
-            # What left a loop inside the role stays away.
+            # Threads that left a loop inside the role stay out of it.
             gone = chosen & ~np.broadcast_to(np.asarray(frame.mask), chosen.shape)
             frame.mask = outer
             if gone.any():

@@ -1,11 +1,11 @@
-"""Groups of threads that run together, and the control flow in which they may part.
+"""Groups of threads that run together, and the control flow in which they may split.
 
 A statement in which nothing can block is one closure over masks. Around those that can block
 (barriers, waits) control flow is code for a small machine: a `Strand` is a group of threads with a
 stack of places in that code, so that it can be split where threads disagree, and merged with
 another one that is at the same place. Strands run one after another until all of them are blocked;
-they wait for each other at the ends of statements in which they parted, but only while some other
-strand can still get on.
+they wait for each other at the end of the statement in which they split, but only while some other
+strand can still go on.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ class Blocking(Code):
 
 @dataclass(frozen=True, slots=True)
 class Parting(Code):
-    """Threads that `groups` tells apart go on as strands of their own."""
+    """The threads of each of the `groups` go on as a strand of their own."""
 
     groups: Callable[[ThreadFrame], list[Array]]
     site: int
@@ -224,7 +224,7 @@ class Parting(Code):
 
 @dataclass(frozen=True, slots=True)
 class Branch(Code):
-    """`if`: threads that disagree part."""
+    """`if`: threads that disagree become two strands."""
 
     cond: Evaluate
     then: Part
@@ -270,8 +270,8 @@ class RolePart(Code):
 
 @dataclass(frozen=True, slots=True)
 class LoopState:
-    """The iteration to come; what was active and had left the outer loop when this one began, and
-    the loops around it.
+    """The next iteration, the threads that were active and those that had left the outer loop when
+    this loop began, and the loops around it.
     """
 
     trip: int
@@ -309,7 +309,7 @@ class _Loop(Code):
     __slots__ = ()
 
     def go_on(self, strand: Strand, state: LoopState, staying: Mask) -> bool:
-        """Part with the threads that do not stay; False when none does."""
+        """Split off the threads that leave the loop; False when none stays."""
         frame = strand.frame
         leaving = mask_without(frame.owned, staying)
         if staying is False:

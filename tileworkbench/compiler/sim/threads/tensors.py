@@ -64,7 +64,7 @@ class ThreadTensor(Storage):
             self._mark(frame, access, None, self._leader(frame), flat)
 
     def _leader(self, frame: ThreadFrame) -> Array:
-        """The thread that stands for a group in an operator of the whole group."""
+        """The thread that is named for a group in an operator of the whole group."""
         return frame.owned_threads()[:1]
 
     def _note_write(
@@ -171,7 +171,7 @@ class ThreadTensor(Storage):
             report_clash(frame, self.name, self._index(place, at, clash), threads, clash)
 
     def _index(self, place: Index | None, at: Array, clash: Clash) -> Index:
-        """Where the accesses are; only the first of a clash is needed."""
+        """The index of the first of these accesses, for a finding."""
         if place is not None:
             return place
         first = int(at[np.argmax(clash.where)])

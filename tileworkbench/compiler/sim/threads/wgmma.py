@@ -1,9 +1,9 @@
 """Products of warpgroups: wgmma, on all warpgroups of a block at once.
 
-Operands in shared memory are read where the instruction looks for them, by their descriptor and the
-bits of addresses, whatever layout the tile has. Numbers are those of `matrix`: sums of one
-instruction are formed in float32 (float64 for integers) and rounded once to the accumulator.
-Of 8-bit floats tensor cores keep fewer bits than that (`aligned_sums`).
+Operands in shared memory are read where the instruction reads them: by their descriptor and the
+bits of addresses, not by the layout of the tile. Numbers are those of `matrix`: sums of one
+instruction are formed in float32 (float64 for integers) and rounded once to the accumulator. Of
+8-bit floats tensor cores keep fewer bits than that (`aligned_sums`).
 
 An instruction is part of a `Start`, which hides what it writes until the wait for its group.
 """
@@ -183,7 +183,9 @@ class _Tile:
 
 
 def _read(frame: ThreadFrame, storage: ArenaStorage, granules: Array, threads: Array) -> bool:
-    """Note that a product has read them for `threads`; whether nobody else may write them."""
+    """Note that a product has read these elements for `threads`; returns whether no write races
+    with that.
+    """
     clash = storage.arena.marks.read(frame.order, threads, granules, frame.site)
     if clash is not None:
         report_clash(frame, storage.name, (), threads, clash)
