@@ -74,7 +74,7 @@ def tile_misses(block: st.For, env: Env, cache: float) -> dict[int, float]:
     """Bytes of tiles that a block fetches from behind a cache of `cache` bytes, by site; `block` is
     the loop over blocks, whose tiles are the same memory for all of them.
     """
-    whole = _Reuse(cache).piece(block.body, {**env, block.var.name: 0}, block.site)
+    whole = Reuse(cache).piece(block.body, {**env, block.var.name: 0}, block.site)
     for buffer, bytes_ in whole.touched.items():
         if buffer.scope != "global":
             whole.save(buffer, bytes_ * _factor(whole, buffer) * kept(whole.size, cache))
@@ -85,7 +85,9 @@ def tile_misses(block: st.For, env: Env, cache: float) -> dict[int, float]:
     return by_site
 
 
-class _Reuse:
+class Reuse:
+    """A walk over the statements of a block, for a cache of so many bytes."""
+
     def __init__(self, cache: float) -> None:
         self.cache = cache
         self.names: dict[Var, set[Var]] = {}

@@ -7,7 +7,8 @@ The program is walked for a few blocks all over the grid. Five parts:
   (`cpu_ports.py`); sums that wait for each other at their latency;
 - packing: vectors written by `Pack`;
 - tiles: what has to come back from behind a core's inner caches (`cpu_reuse.py`);
-- memory: the bytes that each level serves (`cpu_traffic.py`) at its measured rate;
+- memory: the bytes that each level serves (`cpu_traffic.py`) at its measured rate; loops that move
+  much wait for it by themselves (`cpu_phases.py`);
 - overhead: the call, a launch, a block, and pages of outputs that the system has to clear.
 
 Arithmetic and packing share a core's time with waiting for memory; processors overlap the two in
@@ -20,10 +21,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 
 from tileworkbench.bench.ceilings import LEVELS
 from tileworkbench.bench.cpu_block import GridWork, Spent
+from tileworkbench.bench.cpu_phases import Phase, phases
 from tileworkbench.bench.cpu_reuse import tile_misses
 from tileworkbench.bench.cpu_terms import bytes_of
 from tileworkbench.bench.cpu_traffic import Served, serve
@@ -51,7 +53,8 @@ _OVERLAP = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Microseconds of a call by what they are spent on; `memory_us` has a part for each level.
+    """Microseconds of a call by what they are spent on; `memory_us` has a part for each level, in
+    which cores compute something else, and `waiting_us` is when they do not.
 
     `causes` has the same time by line.
     """
@@ -63,16 +66,18 @@ class Prediction:
     threads: int
     causes: Causes = field(default_factory=lambda: Causes(()))
     tiles_us: float = 0.0
+    waiting_us: float = 0.0
 
     @property
     def total_us(self) -> float:
         """The whole call."""
-        work = self.compute_us + self.packing_us + self.tiles_us
+        work = self.compute_us + self.packing_us + self.tiles_us + self.waiting_us
         memory = sum(self.memory_us.values())
         return float(math.hypot(work, memory)) + self.overhead_us
 
     def __str__(self) -> str:
         parts = {"compute": self.compute_us, "packing": self.packing_us, "tiles": self.tiles_us}
+        parts["waiting"] = self.waiting_us
         parts |= self.memory_us
         shown = ", ".join(f"{name} {value:.3g}" for name, value in parts.items() if value)
         return f"{self.total_us:.4g} µs ({shown}, overhead {self.overhead_us:.3g})"
@@ -121,14 +126,16 @@ def predict_time(
             stored = model.stored.get((each.site, each.buffer), 0.0)
             fetched = 1 + stored / model.moved[each.site, each.buffer]
             time_us = fetched * each.bytes_ / rate.value / 1e3
-            memory[each.level] = memory.get(each.level, 0.0) + time_us
-            model.parts.append(model.memory_part(each, time_us))
+            together = time_us - model.wait(each, time_us)
+            memory[each.level] = memory.get(each.level, 0.0) + together
+            model.parts.append(model.memory_part(each, together))
+    waiting = model.waits()
     model.parts.append(model.launch_part(_CALL_US + wake + model.block_us))
     clears = "clears new memory for the outputs: the system does that for large ones"
     model.parts.append(Part("fresh pages", fresh * _FRESH_NS / 1e3, finding=clears))
     causes = Causes(tuple(part for part in model.parts if part.time_us > 0), _MODEL)
     times = model.compute_us, model.packing_us, memory, overhead
-    return Prediction(*times, used, causes, model.tiles_us)
+    return Prediction(*times, used, causes, model.tiles_us, waiting)
 
 
 _MODEL = "a model of this machine's cores under its measured ceilings"
@@ -145,6 +152,8 @@ class _Model:
         self.compute_us = self.packing_us = self.tiles_us = self.block_us = 0.0
         self.moved: dict[tuple[int, Buffer], float] = {}
         self.stored: dict[tuple[int, Buffer], float] = {}
+        self.computes: dict[int, float] = {}  # microseconds by site, with its tiles
+        self.waiting: dict[Phase, list[tuple[Served, float]]] = {}
         self.parts: list[Part] = []
         self.launch_site = 0
 
@@ -167,6 +176,7 @@ class _Model:
         before = self.compute_us + self.packing_us
         for (site, kind), spent in block.spent.items():
             time_us = rounds * spent.time_ns / 1e3
+            self.computes[site] = self.computes.get(site, 0.0) + time_us
             if kind == "packing":
                 self.packing_us += time_us
             else:
@@ -180,6 +190,7 @@ class _Model:
             self.parts.append(Part("compute", time_us * busy, _CORE, at, finding))
         self.idle(self.compute_us + self.packing_us - before, busy, blocks, threads)
         self.tiles(grid, workers, rounds)
+        self.waiting |= {phase: [] for phase in phases(grid.loop, dict(grid.env))}
         self.block_us += rounds * _BLOCK_US
         for key, bytes_ in block.moved.items():
             self.moved[key] = self.moved.get(key, 0.0) + bytes_ * blocks
@@ -205,6 +216,7 @@ class _Model:
                 time_us = (busy**_OVERLAP + waiting**_OVERLAP) ** (1 / _OVERLAP) - busy
                 self.tiles_us += time_us
                 computes[site] = busy + time_us
+                self.computes[site] = self.computes.get(site, 0.0) + time_us
                 finding = (
                     f"fetches {format_bytes(bytes_ * grid.blocks)} of tiles from {level}, because "
                     f"{inner} is too small for what lies between two uses"
@@ -212,6 +224,30 @@ class _Model:
                 remedy = "Smaller tiles stay nearer to the core."
                 line = self.line(site)
                 self.parts.append(Part("tiles", time_us, _CORE, line, finding, time_us, remedy))
+
+    def wait(self, each: Served, time_us: float) -> float:
+        """Note what of a level's time for a site nothing but its own loop overlaps with."""
+        phase = next((phase for phase in self.waiting if each.site in phase.sites), None)
+        if phase is None:
+            return 0.0
+        alone = phase.alone * time_us
+        self.waiting[phase].append((each, alone))
+        return alone
+
+    def waits(self) -> float:
+        """The time in which cores wait for the tensors of a loop, with a part for each."""
+        total = 0.0
+        for phase, served in self.waiting.items():
+            alone = sum(time_us for _, time_us in served)
+            if not alone:
+                continue
+            busy = sum(self.computes.get(site, 0.0) for site in phase.sites)
+            waiting = math.hypot(busy, alone) - busy
+            total += waiting
+            for each, time_us in served:
+                share = waiting * time_us / alone
+                self.parts.append(replace(self.memory_part(each, share), uses=_CORE))
+        return total
 
     def idle(self, time_us: float, busy: float, blocks: int, threads: int) -> None:
         """The time in which cores have no block."""
