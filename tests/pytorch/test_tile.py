@@ -346,14 +346,15 @@ def test_what_stays_in_torch_is_named_with_the_reason() -> None:
     reasons = dict(tiled.report.in_torch)
     assert reasons["aten.sort.default"] == "sorting and searching is torch's own"
     assert reasons["aten.cumprod.default"] == "no rule for it"
-    assert reasons["aten.exp.default"] == "a result that is not contiguous"
+    assert "aten.exp.default" not in reasons  # of a transposed matrix, in the order of memory
     assert reasons["aten.cos.default"] == "on few elements, it is as fast in torch"
     lines = str(tiled.report).splitlines()
-    assert lines[:4] == [
-        "4 of 12 operations run in 2 kernels",
+    assert lines[:5] == [
+        "6 of 12 operations run in 3 kernels",
         "  tanh_mul: tanh, mul",
+        "  exp_sin: exp, sin",
         "  add: add, add",
-        "8 run in torch:",
+        "6 run in torch:",
     ]
 
 

@@ -12,10 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tileworkbench.compiler.fast_dataclass import dataclass
-from tileworkbench.pytorch.attention import Attention
 from tileworkbench.pytorch.calls import Call
 from tileworkbench.pytorch.folding import fold_constants
-from tileworkbench.pytorch.groups import Group
 from tileworkbench.pytorch.growing import (
     LEAST_ELEMENTS,
     LEAST_WORK,
@@ -69,7 +67,7 @@ def compile_graph(
     made: dict[Node, Any] = {}
     kernels: dict[Node, str] = {}
     for each in in_order(nodes, groups):
-        if isinstance(each, Group | Attention):
+        if isinstance(each, AnyGroup):
             part, call = calls[each.members]
             maker.use(part)
             _add_call(graph, made, call)

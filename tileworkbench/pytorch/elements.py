@@ -30,7 +30,8 @@ _SHORT = 40  # characters of a value that needs no name
 _NUMBERS = (int, float, bool)
 _JOINED = ("aten.stack.default", "aten.cat.default")
 _COUNT = "aten.arange.start_step"
-_AS_IT_IS = ("aten.clone.default", "aten.contiguous.default", *aten.VIEWS)
+_PAD = "aten.constant_pad_nd.default"
+_AS_IT_IS = ("aten.clone.default", "aten.contiguous.default", _PAD, *aten.VIEWS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,8 @@ def is_element(node: Node) -> bool:
     name = name_of(node)
     if name == _COUNT:
         return all(isinstance(each, int) for each in node.args) and node.args[1] < 1 << 31
+    if name == _PAD:
+        return not any(node.args[1])  # a copy
     ways = (*_AS_IT_IS, *aten.TRANSPOSITIONS, *_JOINED, aten.EXPANSION, aten.CONVERSION)
     return name in aten.MAPS or name in ways
 
@@ -67,7 +70,8 @@ class Elements:
     """The elements of the values of `members` at indices of coordinates.
 
     `leaf` makes the parameter of a tensor that they are loaded from; `given` are values that the
-    loop has already, each with the index that they are at.
+    loop has already, each with the index that they are at; `read` writes an element of a tensor,
+    which is a parameter as it is unless that says more.
     """
 
     def __init__(
@@ -76,8 +80,10 @@ class Elements:
         names: Names,
         leaf: Callable[[Node], str],
         given: Mapping[Node, tuple[Term, Index]] | None = None,
+        read: Callable[[Node, Index], str] | None = None,
     ) -> None:
         self.members, self.names, self.leaf = set(members), names, leaf
+        self.read = read or self._read
         self.given = dict(given or {})
         self.called = assigned_names(members)
         self.definitions: list[Definition] = []
@@ -103,8 +109,7 @@ class Elements:
         if filled is not None:
             return number(filled, value_of(node).dtype)
         if node not in self.members:
-            place = ", ".join(map(text_of_axes, index)) or "0"
-            term = Term("element", (f"{self.leaf(node)}[{place}]",), value_of(node).dtype, "full")
+            term = Term("element", (self.read(node, index),), value_of(node).dtype, "full")
             return term.to(value_of(node).dtype)
         if name in _JOINED:
             return self._joined(node, index)
@@ -128,6 +133,9 @@ class Elements:
             made = aten.MAPS[name](*args, **node.kwargs).wrapped(value_of(node).dtype)
             made = self._kept(node, made)
         return made
+
+    def _read(self, node: Node, index: Index) -> str:
+        return f"{self.leaf(node)}[{', '.join(map(text_of_axes, index)) or '0'}]"
 
     def _counted(self, node: Node, index: Index) -> Term:
         """An element of a range of integers."""

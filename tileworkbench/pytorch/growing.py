@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from tileworkbench.pytorch import aten, handwritten
-from tileworkbench.pytorch.attention import Attention
 from tileworkbench.pytorch.groups import (
     Group,
     size_of,
 )
 from tileworkbench.pytorch.handwritten import Handwritten
+from tileworkbench.pytorch.mapped import mapped_groups
 from tileworkbench.pytorch.nodes import (
     Node,
     inputs_of,
@@ -53,18 +53,25 @@ def find_groups(
     apart = _better_apart(groups.values())
     if apart:
         groups, reasons = _grown(nodes, wanted, refused or {}, apart)
-    kept = []
-    for group in groups.values():
-        group = _trimmed(group)
-        if not group.outputs():
-            continue
+
+    def poor(group: AnyGroup) -> str:
         is_small = max(map(sizes.hint, map(size_of, _extents(group)))) < least_elements
         if is_small and group.weight < LEAST_SMALL_WORK:
-            reasons.update(dict.fromkeys(group.nodes, "on few elements, it is as fast in torch"))
-        elif group.weight < least_work:
-            reasons.update(dict.fromkeys(group.nodes, "alone, it is as fast in torch"))
+            return "on few elements, it is as fast in torch"
+        return "alone, it is as fast in torch" if group.weight < least_work else ""
+
+    kept = []
+    for group in map(_trimmed, groups.values()):
+        if not group.outputs():
+            continue
+        reason = poor(group)
+        if reason:
+            reasons.update(dict.fromkeys(group.nodes, reason))
         else:
             kept.append(group)
+    members = {node for group in kept for node in group.nodes}
+    rest = mapped_groups(nodes, members | set(refused or {}))
+    kept += [group for group in rest if not poor(group)]
     members = {node for group in kept for node in group.nodes}
     outside = [node for node in nodes if node.op == "call_function" and node not in members]
     return kept, {node: reasons.get(node, "nothing reads it") for node in outside}
@@ -196,7 +203,7 @@ def _needs_result_of(
 
 def _trimmed(group: AnyGroup) -> AnyGroup:
     """Without views that nothing inside reads: torch makes those without a kernel."""
-    if isinstance(group, Attention):
+    if not isinstance(group, Group):
         return group
     members = list(group.members)
     while True:
@@ -219,8 +226,8 @@ def in_order(nodes: Sequence[Node], groups: Sequence[AnyGroup]) -> Iterator[Node
         if id(each) in done:
             return
         done.add(id(each))
-        members = each.nodes if isinstance(each, Group | Attention) else (each,)
-        read = operands if isinstance(each, Group | Attention) else inputs_of
+        members = each.nodes if isinstance(each, AnyGroup) else (each,)
+        read = operands if isinstance(each, AnyGroup) else inputs_of
         for member in members:
             for operand in read(member):
                 inner = home.get(operand, operand)

@@ -7,7 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from tileworkbench.bench.products import product_rates
-from tileworkbench.pytorch import aten, attention, convolutions, handwritten, in_torch, shapes
+from tileworkbench.pytorch import (
+    aten,
+    attention,
+    convolutions,
+    handwritten,
+    in_torch,
+    mapped,
+    shapes,
+)
 from tileworkbench.pytorch.attention import Attention
 from tileworkbench.pytorch.dtypes import is_known
 from tileworkbench.pytorch.dtypes import name_of as dtype_name
@@ -23,6 +31,7 @@ from tileworkbench.pytorch.groups import (
     weight_of,
 )
 from tileworkbench.pytorch.handwritten import Handwritten
+from tileworkbench.pytorch.mapped import Mapped
 from tileworkbench.pytorch.nodes import (
     Node,
     is_part,
@@ -40,13 +49,15 @@ from tileworkbench.pytorch.terms import NoRuleError
 from tileworkbench.pytorch.writing import written
 from tileworkbench.pytorch.written import Written
 
-AnyGroup = Group | Attention
+AnyGroup = Group | Attention | Mapped
 
 
 def text_of(
     group: AnyGroup, names: Mapping[Node, str], taken: Collection[str] = (), threads: int = 0
 ) -> Written:
     """The kernel of a group; see `writing.written` and `groups.plan`."""
+    if isinstance(group, Mapped):
+        return mapped.written(group, names, taken)
     if isinstance(group, Handwritten):
         return handwritten.written(group, names, taken)
     if isinstance(group, Attention):
@@ -150,6 +161,7 @@ def joined(group: AnyGroup, node: Node) -> AnyGroup:
     """
     if isinstance(group, Attention):
         return group.joined(node)
+    assert isinstance(group, Group)  # what is mapped is found when all others are
     name = name_of(node)
     if (
         name in aten.PRODUCTS

@@ -18,6 +18,7 @@ from tileworkbench.pytorch.calls import Call
 from tileworkbench.pytorch.convolutions import window_of
 from tileworkbench.pytorch.groups import LEAST_TRIED, is_convolution, operations_of
 from tileworkbench.pytorch.handwritten import Handwritten
+from tileworkbench.pytorch.mapped import Mapped
 from tileworkbench.pytorch.nodes import Node, name_of, shape_of, value_of
 from tileworkbench.pytorch.rules import AnyGroup
 from tileworkbench.pytorch.sizes import OpenSizes
@@ -27,7 +28,7 @@ _OPERATIONS_OF_A_READ = 40.0  # as long as an element takes from memory to a vec
 _ROUNDS, _SECONDS = (4, 30), 0.03
 _MOST_BYTES = 1 << 30  # of a graph's inputs that are made up
 _COLD_BYTES, _MOST_COPIES = 16 << 20, 9
-_MARGIN = 1.05  # a kernel that is slower by less than this is kept
+_MARGIN = 1.02  # a kernel that is slower by less than this is kept
 
 
 def trial(group: AnyGroup, call: Call, sizes: OpenSizes) -> str:
@@ -109,6 +110,8 @@ def tried(group: AnyGroup) -> tuple[Node, ...]:
     """The operations of a group that a trial is about: what follows from them may be a kernel
     without them.
     """
+    if isinstance(group, Mapped):
+        return ()
     if isinstance(group, Attention):
         return group.members
     if group.product is not None:
@@ -118,6 +121,8 @@ def tried(group: AnyGroup) -> tuple[Node, ...]:
 
 def _operations(group: AnyGroup, sizes: OpenSizes) -> float:
     """Multiplications and additions of a group's products."""
+    if isinstance(group, Mapped):
+        return 0.0
     if isinstance(group, Handwritten):
         widths = shape_of(group.scores.args[0])[-1] + shape_of(group.members[-1])[-1]
         return 2.0 * sizes.hint(prod(shape_of(group.softmax))) * widths
