@@ -74,13 +74,13 @@ class Mapped:
 
 def mapped_groups(nodes: Sequence[Node], taken: Collection[Node]) -> Iterator[Mapped]:
     """The groups of what is not `taken` by others."""
-    found: set[Node] = set()
+    done: set[Node] = set()
     for node in reversed(nodes):
-        if node in found or node in taken or not _may_end(node):
+        if node in done or node in taken or not _may_end(node):
             continue
         group = _group_of(node, taken)
         if group is not None:
-            found.update(group.members)
+            done.update(group.members)
             yield group
 
 

@@ -25,7 +25,8 @@ from tileworkbench.pytorch.sizes import OpenSizes
 
 _VECTOR = "aten.mv.default"
 _OPERATIONS_OF_A_READ = 40.0  # as long as an element takes from memory to a vector's product
-_ROUNDS, _SECONDS = (4, 30), 0.03
+_ROUNDS, _SECONDS = (3, 30), 0.03
+_CLEAR = 1.3  # times the smaller one: no further round changes that
 _MOST_BYTES = 1 << 30  # of a graph's inputs that are made up
 _COLD_BYTES, _MOST_COPIES = 16 << 20, 9
 _MARGIN = 1.02  # a kernel that is slower by less than this is kept
@@ -191,7 +192,8 @@ def _times(calls: Sequence[Callable[..., Any]], sets: Sequence[Sequence[Any]]) -
         call(*sets[0])
     begun = time.perf_counter()
     for number in range(_ROUNDS[1]):
-        if number >= _ROUNDS[0] and time.perf_counter() - begun > _SECONDS:
+        is_clear = number > 1 and max(best) > _CLEAR * min(best)
+        if is_clear or (number >= _ROUNDS[0] and time.perf_counter() - begun > _SECONDS):
             break
         for place, call in enumerate(calls):
             taken = sets[(number * len(calls) + place) % len(sets)]
