@@ -102,6 +102,51 @@ def test_without_being_asked_it_measures_all(clock: list[int]) -> None:
     assert clock == [1, 2, 4]
 
 
+def test_of_many_configurations_it_stops_while_the_model_is_good(
+    clock: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = [2**power for power in range(12)]
+    near = {block: (1.0 + place, 1.1 * (1 + place)) for place, block in enumerate(many)}
+    monkeypatch.setitem(globals(), "TIMES", near)
+
+    def asked(kernel: Any) -> int:
+        return 4096 // int(str(kernel.program.body.grid[0]))
+
+    monkeypatch.setattr(
+        tw.Kernel,
+        "causes",
+        property(lambda k: type("C", (), {"total_us": 1e3 * near[asked(k)][0]})),
+    )
+    blocks: list[int] = []
+
+    def compile(measurement: Any) -> Any:
+        measurement._kernel = measurement._recipe.compile()
+        blocks[:] = [asked(measurement._kernel)]
+        return measuring.Outcome()
+
+    measured: list[int] = []
+
+    def bench(*given: Any) -> float:
+        measured.append(blocks[0])
+        return near[blocks[0]][1]
+
+    monkeypatch.setattr(measuring.Measurement, "_compile", compile)
+    monkeypatch.setattr(measuring, "do_bench", bench)
+    assert tuned(many[::-1], store=False)(4096).config == {"block": 1}
+    assert measured == many[:3]  # 4 ms may be 4 / 1.2, which is above 1.1
+    measured.clear()
+    tuned(many[1:], store=False)(4096)
+    assert measured == many[1:]  # few
+    measured.clear()
+    tuned(many, early_stop=False, store=False)(4096)
+    assert measured == many
+    measured.clear()
+    worse = {block: (1.0 + place, 3.0 * (1 + place)) for place, block in enumerate(many)}
+    near.update(worse)  # the model is two thirds off
+    tuned(many, store=False)(4096)
+    assert measured == many
+
+
 def test_predictions_are_kept_as_well(clock: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     tuned([32, 4, 2, 1], early_stop=True)(64)
     assert clock == [1, 2, 4]

@@ -341,8 +341,9 @@ def autotune(
             measured in the order of their predicted times, and the search ends where ``predicted /
             (1 + 2 e)`` of the next one is above the best time measured. `e` is the model's median
             error on what this search has measured, three configurations at least: a prediction
-            that is off by at most twice that rules the rest out. None: with `top` only, which has
-            the predictions.
+            that is off by at most twice that rules the rest out. None: with `top`, which has the
+            predictions; and of 12 configurations or more, as long as the model is at most 50 % off
+            and its order correlates with the measured one (Spearman's 0.8).
         top: measure only this many configurations: all are compiled, and those come first whose
             time the model predicts to be the shortest (`Kernel.causes`; on a GPU the model is
             simulated only). None, or shapes that it knows nothing of: all are measured.

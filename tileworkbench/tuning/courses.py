@@ -44,13 +44,15 @@ class Known:
         measured = [trial for trial in self.listed() if trial.is_measured]
         return min(measured, key=lambda trial: trial.latency, default=None)
 
-    def can_win(self, place: int) -> bool:
+    def can_win(self, place: int, trusting: bool) -> bool:
         """Whether a configuration may still be the fastest, by the model and by its error so far:
-        see `autotune`.
+        see `autotune`. Unless `trusting`, only a model that has put the fastest first is asked.
         """
         best, predicted = self.best, self.predicted.get(place)
         quality = self._quality()
         if best is None or predicted is None or quality is None:
+            return True
+        if not trusting and not quality.is_good:
             return True
         return predicted / (1 + 2 * quality.error) <= best.latency
 
@@ -130,12 +132,13 @@ class Course:
         if self._predicts:
             return True
         settings, known = self.jobs.settings, self.known
-        if not settings.is_predicted:
+        if not settings.is_predicted(len(known.order)):
             return True
         top = settings.top if known.predicted else None
         if top is not None and known.order.index(place) >= top:
             return False
-        return settings.early_stop is False or known.can_win(place)
+        trusting = settings.early_stop or settings.top is not None
+        return settings.early_stop is False or known.can_win(place, bool(trusting))
 
     def take(self, place: int, outcome: Outcome) -> None:
         """Note what came of a task."""
@@ -230,10 +233,11 @@ def run_search(
     """Predict where that is asked for, then measure, on all machines at once. What is known
     when an error or an interrupt ends it stays in the courses.
     """
-    if settings.is_predicted:
+    is_predicted = settings.is_predicted(max(len(course.known.order) for course in courses))
+    if is_predicted:
         predict_all(courses, progress)
     for course in courses:
-        if settings.is_predicted:
+        if is_predicted:
             course.rank()
         course.begin()
     _run(courses, progress)

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from math import log, prod, sqrt
+from types import MappingProxyType
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import UnsupportedError
@@ -80,9 +81,14 @@ def border(low: int, high: int) -> int:
     return int(sqrt(low * high)) + 1
 
 
+Borders = Mapping[tuple[int, int], int]
+"""By two samples of a symbol, the first size that belongs to the second one."""
+
+
 class DispatchedKernel:
     """A kernel in the configurations that were found for its sizes; a call takes one by the sizes
-    of its arguments. Between two samples the border is their geometric mean.
+    of its arguments. Between two samples the border is that of `borders`, else their geometric
+    mean.
 
     `kernels` are the compiled ones, `buckets` say which sizes they are for.
     """
@@ -93,10 +99,14 @@ class DispatchedKernel:
         sizes: Mapping[str, Sequence[int]],
         buckets: Sequence[Bucket],
         kernels: Sequence[Kernel],
+        borders: Borders = MappingProxyType({}),
     ) -> None:
         self.symbols, self.buckets, self.kernels = tuple(symbols), tuple(buckets), tuple(kernels)
         samples = [sorted(set(sizes[name])) for name in symbols]
-        self._borders = [[border(low, high) for low, high in pairwise(each)] for each in samples]
+        self._borders = [
+            [borders.get((low, high), border(low, high)) for low, high in pairwise(each)]
+            for each in samples
+        ]
         at = {s: number for number, bucket in enumerate(buckets) for s in bucket.samples}
         self._at = at
         self._samples = samples

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,12 +28,21 @@ from tileworkbench.tuning.courses import (
     run_search,
 )
 from tileworkbench.tuning.crews import Crew, crews_of
-from tileworkbench.tuning.dispatch import Bucket, DispatchedKernel, Sizes, cover, grouped, place_of
+from tileworkbench.tuning.dispatch import (
+    Bucket,
+    DispatchedKernel,
+    Sizes,
+    border,
+    cover,
+    grouped,
+    place_of,
+)
 from tileworkbench.tuning.jobs import Jobs, Made
 from tileworkbench.tuning.measuring import Setting
 from tileworkbench.tuning.supply import input_parameters, supply_tensors
 from tileworkbench.tuning.trials import Config, Settings, Trial
 
+_BISECTIONS = 4  # for a border between two buckets
 _MEASURED = 2  # configurations of a bucket, where `top` does not say
 
 
@@ -78,6 +87,7 @@ def tune_sizes(
         search = _SizeSearch(name, target, configs, make, settings, crews)
         search.trials = trials
         buckets = search.run(progress)
+        borders = search.borders(buckets, progress)
     finally:
         for crew in crews:
             crew.stop()
@@ -85,7 +95,7 @@ def tune_sizes(
     for bucket in buckets:
         kernels.append(jit.compile(*args, **{**kwargs, **bucket.config}))
         kernels[-1].config, kernels[-1].latency = dict(bucket.config), bucket.latency
-    return DispatchedKernel(search.symbols, settings.sizes or {}, buckets, kernels)
+    return DispatchedKernel(search.symbols, settings.sizes or {}, buckets, kernels, borders)
 
 
 class _SizeSearch:
@@ -118,11 +128,39 @@ class _SizeSearch:
         """The buckets, smallest sizes first. Raises `UnsupportedError` where the model knows
         nothing of the kernel.
         """
-        times = self._predict(progress)
+        sizes = self.settings.sizes or {}
+        samples: list[Sizes] = list(product(*(sorted(set(sizes[name])) for name in self.symbols)))
+        times = self._predict(samples, [*self._recipes], progress)
         return [
             self._measure(samples, times[samples[-1]], progress)
             for _, samples in grouped(cover(times))
         ]
+
+    def borders(
+        self, buckets: Sequence[Bucket], progress: Callable[[int, int], None]
+    ) -> dict[tuple[int, int], int]:
+        """Where the model says that the configurations of two neighbouring buckets change places;
+        for one symbol, whose sizes have one order. A few bisections bring it near enough: there
+        both are about as fast.
+        """
+        found = {}
+        for first, second in pairwise(buckets if len(self.symbols) == 1 else ()):
+            (low,), (high,) = first.samples[-1], second.samples[0]
+            places = [self.configs.index(each.config) for each in (first, second)]
+            if places[0] == places[1]:
+                continue
+            inner, outer = low, high
+            for _ in range(_BISECTIONS):
+                middle = border(inner, outer) - 1
+                if not inner < middle < outer:
+                    break
+                times = self._predict([(middle,)], places, progress)[(middle,)]
+                if times[places[0]] <= times[places[1]]:
+                    inner = middle
+                else:
+                    outer = middle
+            found[low, high] = border(inner, outer)
+        return found
 
     def _checked(self) -> list[str]:
         sizes = self.settings.sizes or {}
@@ -142,11 +180,11 @@ class _SizeSearch:
             place_of(program, name)
         return symbols
 
-    def _predict(self, progress: Callable[[int, int], None]) -> dict[Sizes, list[float]]:
-        """Milliseconds of each configuration at each sample; infinite where it has none."""
-        sizes = self.settings.sizes or {}
-        samples: list[Sizes] = list(product(*(sorted(set(sizes[name])) for name in self.symbols)))
-        pairs = [(each, place) for each in samples for place in self._recipes]
+    def _predict(
+        self, samples: Sequence[Sizes], places: Sequence[int], progress: Callable[[int, int], None]
+    ) -> dict[Sizes, list[float]]:
+        """Milliseconds of configurations at samples; infinite where one has none."""
+        pairs = [(each, place) for each in samples for place in places]
         points: list[Config] = [
             {**dict(zip(self.symbols, each, strict=True)), "configuration": place}
             for each, place in pairs

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tileworkbench.compiler.fast_dataclass import dataclass
 
 _FEWEST = 3
+_GOOD_ERROR, _GOOD_RANK = 0.5, 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,13 @@ class Quality:
 
     error: float
     rank: float
+
+    @property
+    def is_good(self) -> bool:
+        """Whether what a model says of others may be believed, within its error: half of the time
+        at most, in nearly the right order.
+        """
+        return self.error <= _GOOD_ERROR and self.rank >= _GOOD_RANK
 
 
 def quality_of(pairs: Iterable[tuple[float, float]]) -> Quality | None:

@@ -45,10 +45,15 @@ class Settings:
         """Whether results are compared with a reference."""
         return self.ref_prog is not None and not self.skip_check
 
-    @property
-    def is_predicted(self) -> bool:
-        """Whether the time model says what is measured first."""
-        return self.top is not None or bool(self.early_stop)
+    def is_predicted(self, configurations: int) -> bool:
+        """Whether the time model says which of so many configurations are measured first."""
+        asked = self.top is not None or bool(self.early_stop)
+        return asked or (self.early_stop is None and configurations >= MANY)
+
+
+# Configurations of which a model that is about right spares the measurement of so many that asking
+# it, which compiles each, is worth it.
+MANY = 12
 
 
 @dataclass(frozen=True, slots=True)
