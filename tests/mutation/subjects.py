@@ -65,6 +65,15 @@ def matmul() -> Subject:
 
 
 @cache
+def staged() -> Subject:
+    """A result of 16 bits leaves through a tile that lies where the operands lay."""
+    page = kernels.matmul(
+        40, 56, 104, "float16", out_dtype="float16", block_M=32, block_N=64, num_stages=3
+    )
+    return subject(page, {"A": half(40, 104, seed=1), "B": half(104, 56, seed=2)})
+
+
+@cache
 def attention() -> Subject:
     page = kernels.flash_attention(1, 1, 70, 140, 64, "float16", causal=True)
     names = zip("QKV", (70, 140, 140), strict=True)
@@ -121,6 +130,7 @@ def hopper_attention() -> Subject:
 
 SUBJECTS: dict[str, Callable[[], Subject]] = {
     "matmul": matmul,
+    "staged": staged,
     "attention": attention,
     "additions": additions,
     "hopper matmul": hopper_matmul,

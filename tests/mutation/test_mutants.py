@@ -14,6 +14,8 @@ import pytest
 
 from tests.mutation.mutants import Mutant, ir_mutants, ptx_mutants
 from tests.mutation.subjects import SUBJECTS, executed, ptx, simulated
+from tileworkbench.compiler.ir.rewrite import statements
+from tileworkbench.compiler.ir.stmt import Alloc
 
 LISTED = Path(__file__).parent / "survivors.txt"
 
@@ -54,6 +56,27 @@ def check_ptx(name: str) -> int:
 
 def test_mistakes_in_the_threads_of_a_matmul():
     assert check_ir("matmul") >= 70
+
+
+def test_mistakes_with_a_tile_that_results_go_through():
+    """Those behind the loop; the others are a matmul's."""
+    program = SUBJECTS["staged"]().threads
+    made = [isinstance(s, Alloc) and s.buffer.name == "C_tile" for s in statements(program.body)]
+    behind = (m for m in ir_mutants(program) if int(m.place.partition(":")[0]) > made.index(True))
+    mutants = list(behind)
+    assert len(mutants) >= 5
+    assert not survivors(mutants, lambda mutant: simulated("staged", mutant.program))
+
+
+@pytest.mark.slow
+def test_all_mistakes_where_results_go_through_a_tile():
+    assert check_ir("staged") >= 80
+
+
+@pytest.mark.slow
+@pytest.mark.nvrtc
+def test_mistakes_in_the_ptx_where_results_go_through_a_tile():
+    assert check_ptx("staged") >= 50
 
 
 def test_some_mistakes_with_the_copy_engine_and_warpgroups():

@@ -41,6 +41,7 @@ def test_the_optional_passes() -> None:
     assert [name for target, name in SWITCHED if target != "cpu"] == [
         "simplify_expressions",
         "plan_pipelines",
+        "stage_results",
         "unroll_register_loops",
         "drop_unused_lets",
     ]

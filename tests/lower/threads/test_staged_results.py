@@ -3,8 +3,10 @@
 
 import numpy as np
 import pytest
+import torch
 
 import tileworkbench as tw
+import tileworkbench.kernels as kernels
 import tileworkbench.language as T
 from tileworkbench.compiler.device.nvidia import nvrtc
 
@@ -154,6 +156,84 @@ def check_direct(kernel, target):
     return compiled
 
 
+def sectors(kernel):
+    """Sectors that stores to C move over the least, and their bytes at once."""
+    stores = [each for each in kernel.accesses if each.buffer == "C" and "store" in each.kind]
+    return {(each.factor, each.width) for each in stores}
+
+
+# Threads take 16 bytes each from the tile where no engine does; False: they store registers.
+THREADS = [
+    ("sm_80", (64, 64, 2), True),
+    ("sm_80", (128, 128, 2, 128, True), False),  # a block less would fit
+    ("sm_80", (64, 64, 2, 128, True), True),  # its own place costs none
+    ("sm_80", (64, 32, 2, 64), True),
+    pytest.param("sm_80", (128, 128, 2), True, marks=pytest.mark.slow),
+    pytest.param("sm_86", (128, 128, 2), True, marks=pytest.mark.slow),
+    pytest.param("sm_75", (64, 64, 2), True, marks=pytest.mark.slow),
+    pytest.param("sm_80", (128, 256, 3, 256), True, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("arch", "shape", "staged"), THREADS)
+def test_threads_store_whole_sectors(arch, shape, staged):
+    kernel = check_direct(direct(*shape), f"sim:{arch}")
+    assert sectors(kernel) == ({(1.0, 16)} if staged else {(2.0, 4)})
+    plain = tw.compile(direct(*shape), target=f"sim:{arch}", disable=["stage_results"])
+    assert (kernel.source != plain.source) == staged
+    # It lies where the operands lay.
+    assert kernel.stats.shared_bytes == plain.stats.shared_bytes or shape[-1] is True
+    assert kernel.occupancy.blocks == plain.occupancy.blocks
+
+
+@pytest.mark.parametrize(
+    ("columns", "dtype", "why"),
+    [
+        (252, "float16", "rows of 'C' are not known to allow more than 8 bytes"),
+        (256, "int8", "a warp stores 64 bytes of a row at once, which are whole sectors"),
+    ],
+)
+def test_the_note_says_why_registers_are_stored(columns, dtype, why):
+    page = kernels.matmul(128, columns, 128, dtype, out_dtype="float16")
+    kernel = tw.compile(page, target="sim:sm_80")
+    (note,) = [note for note in notes_of(kernel) if note.startswith("C: ")]
+    assert note.startswith(f"C: from registers, because {why} (copy, line ")
+
+
+def test_the_note_says_why_a_tile_is_stored():
+    (note,) = [
+        note
+        for note in notes_of(tw.compile(direct(64, 64, 2), target="sim:sm_80"))
+        if note.startswith("C: ")
+    ]
+    assert note.startswith("C: through a tile in shared memory and from there 16 bytes a thread")
+    assert "half of each sector of 32 bytes (copy, line " in note
+
+
+def notes_of(kernel):
+    return kernel.compiled.record.snapshots[-1].program.notes
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "target",
+    ["sim:sm_80", pytest.param("ptx:sm_80", marks=[pytest.mark.nvrtc, pytest.mark.slow])],
+)
+def test_ragged_results_of_threads(target, dtype):
+    """Rows and columns beyond the tensor lie in the tile, too, and nobody stores them."""
+    if target.startswith("ptx") and (reason := nvrtc.missing_nvrtc()):
+        pytest.skip(reason)
+    page = kernels.matmul(40, 56, 104, dtype, out_dtype=dtype, block_M=32, block_N=64, num_stages=3)
+    kernel = tw.compile(page, target=target)
+    rng = torch.Generator().manual_seed(0)
+    a, b = (
+        torch.randint(-3, 4, s, generator=rng).to(getattr(torch, dtype))
+        for s in ((40, 104), (104, 56))
+    )
+    assert torch.equal(kernel(a, b), (a.double() @ b.double()).to(a.dtype))
+    assert sectors(kernel) == {(1.0, 16)}
+
+
 # The tile lies where the operands lay, unless they are needed again.
 CASES = [
     ("sm_90a", (64, 64, 2), True),
@@ -170,6 +250,14 @@ CASES = [
 def test_results_of_products(arch, shape, staged):
     text = check_direct(direct(*shape), f"sim:{arch}").source.partition('extern "C"')[2]
     assert ("tensor_store_2(" in text) == staged
+
+
+@pytest.mark.nvrtc
+def test_results_of_threads_from_ptx():
+    if reason := nvrtc.missing_nvrtc():
+        pytest.skip(reason)
+    text = check_direct(direct(64, 64, 2), "ptx:sm_80").asm
+    assert text.count("st.global.v4") == 4 and "st.global.u32" not in text
 
 
 @pytest.mark.nvrtc

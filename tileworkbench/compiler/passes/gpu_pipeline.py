@@ -78,9 +78,10 @@ def _without_copies(target: Target) -> tuple[Pass, ...]:
 
 
 def _with_stores(target: Target) -> tuple[Pass, ...]:
-    """Results through tiles where an engine stores these, and threads write them by matrices."""
-    machine = target.machine
-    if machine.box_copies("global") is None or machine.move(loads=False) is None:
+    """Results through tiles where lanes hold half a sector of them at once: ldmatrix loads operands
+    that lie so, too.
+    """
+    if target.machine.move(loads=True) is None:
         return ()
     from tileworkbench.compiler.passes.stage_results import StageResults
 

@@ -1,8 +1,10 @@
-"""Results of 16 bits leave the block through a tile in shared memory, where an engine stores tiles.
+"""Results of 16 bits leave the block through a tile in shared memory.
 
 Threads hold a result as matrix instructions leave it: two neighbours of a row each. Stored from
-there, a warp fills half of each sector of global memory. Through a tile, stmatrix writes rows of 16
-bytes, and the copy engine whole rows.
+there, a warp fills half of each sector of global memory. From sm_90 on stmatrix writes rows of 16
+bytes to the tile, and the copy engine takes it from there. Elsewhere threads store 16 bytes each
+from it, which are whole sectors; what fills these anyway, or has rows that no such vectors fit,
+stays.
 
 The tile must not cost a block: it is made only where as many blocks of the kernel fit on a
 multiprocessor with it as without. It may lie where the operands lay, unless these are loaded again.
@@ -27,35 +29,56 @@ from math import prod
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.analysis.occupancy import occupancy
 from tileworkbench.compiler.fast_dataclass import dataclass
-from tileworkbench.compiler.ir.build import const_int, int_const
+from tileworkbench.compiler.ir.build import int_const
 from tileworkbench.compiler.ir.expr import Buffer, Region
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements
 from tileworkbench.compiler.ir.sizes import const_shape
-from tileworkbench.compiler.ir.stmt import Alloc, For, Kernel, Stmt, While, seq
+from tileworkbench.compiler.ir.stmt import Alloc, Kernel, Stmt, seq
 from tileworkbench.compiler.ir.tile import Copy, Gemm, Pipelined
 from tileworkbench.compiler.lower.threads import wgmma
-from tileworkbench.compiler.lower.threads.context import ThreadContext
+from tileworkbench.compiler.lower.threads.context import ThreadContext, with_contexts
+from tileworkbench.compiler.lower.threads.result_stores import check_stores
 from tileworkbench.compiler.lower.threads.tensor_copies import Unsuitable, plan
 from tileworkbench.compiler.machine.instructions import WARPGROUP_WARPS
 from tileworkbench.compiler.passes.optional import optional
-from tileworkbench.compiler.schedule.lifetimes import shared_bytes
+from tileworkbench.compiler.schedule.lifetimes import place, timeline
 from tileworkbench.compiler.target import Target
 
 _BITS = 16  # of an element; wider ones fill their sectors from registers, too
 _MULTIPLIER_REGISTERS = 40  # of a thread, beside those of its results
 _LOADER_REGISTERS = 40
+_THROUGH_A_TILE = (
+    "through a tile in shared memory and from there 16 bytes a thread, "
+    "because from registers a warp fills half of each sector of 32 bytes"
+)
 
 
 @optional("16-bit results leave from registers, two neighbours at a time")
 @dataclass(frozen=True, slots=True)
 class StageResults:
-    """Take 16-bit results of products through shared memory to the engine that stores tiles."""
+    """Take 16-bit results of products through shared memory, so that whole sectors are stored."""
 
     target: Target
 
+    @property
+    def has_engine(self) -> bool:
+        """Whether an engine stores tiles, from rows that warps write by matrices."""
+        machine = self.target.machine
+        return machine.box_copies("global") is not None and machine.move(loads=False) is not None
+
+    @property
+    def otherwise(self) -> str:
+        """How a result leaves the block without a tile, as notes say it."""
+        return "threads" if self.has_engine else "from registers"
+
     def __call__(self, program: Program) -> Program:
         names, notes = Names(program), []
+
+        def note(copy: Copy, said: str) -> None:
+            span = program.span(copy.site)
+            line = f", line {span.line}" if span else ""
+            notes.append(f"{copy.dst.buffer.name}: {said} (copy{line})")
 
         def change(stmt: Stmt) -> Stmt:
             if not isinstance(stmt, Kernel):
@@ -65,11 +88,11 @@ class StageResults:
                 made = _staged(stmt, chosen, names)
                 refused = self._refused(made, chosen, program)
                 if not refused:
+                    for copy in () if self.has_engine else chosen:
+                        note(copy, _THROUGH_A_TILE)
                     return made
                 for copy, why in refused:
-                    span = program.span(copy.site)
-                    line = f", line {span.line}" if span else ""
-                    notes.append(f"{copy.dst.buffer.name}: threads, because {why} (copy{line})")
+                    note(copy, f"{self.otherwise}, because {why}")
                     chosen.remove(copy)
             return stmt
 
@@ -83,32 +106,32 @@ class StageResults:
     ) -> list[tuple[Copy, str]]:
         """Which of `copies`, which `kernel` stages, cannot be, and why."""
         context = ThreadContext.of(program, kernel, self.target)
+        products = {
+            stmt.c.buffer: (stmt, threads)
+            for stmt, threads in with_contexts(kernel.body, context)
+            if isinstance(stmt, Gemm)
+        }
         refused = []
         for copy in copies:
             store = next(each for each in _stores(kernel) if each.dst == copy.dst)
             try:
-                plan(store, context)
+                if self.has_engine:
+                    plan(store, context)
+                else:
+                    check_stores(store, *products[copy.src.buffer])
             except Unsuitable as reason:
                 refused.append((copy, str(reason)))
-        if not refused and self._costs_a_block(kernel):
+        if not refused and self._costs_a_block(kernel, program):
             why = "a tile in shared memory would leave room for fewer blocks"
             refused = [(copy, why) for copy in copies]
         return refused
 
-    def _costs_a_block(self, kernel: Kernel) -> bool:
+    def _costs_a_block(self, kernel: Kernel, program: Program) -> bool:
         """Whether fewer blocks fit on a multiprocessor because of the tiles."""
-        tiles = {store.src.buffer for store in _stores(kernel)}
-        repeated = any(
-            isinstance(stmt, Alloc) and stmt.buffer in tiles
-            for loop in statements(kernel.body)
-            if isinstance(loop, For | While)
-            for stmt in statements(loop.body)
-        )
+        used, whole, apart = self._shared_bytes(kernel, program)
         groups = bool(wgmma.instructions(self.target))
-        used = sum(_bytes(kernel, tiles))
-        added = sum(map(shared_bytes, tiles))
-        whole = used + added if repeated else max(used, added)
-        if used + added > self.target.machine.shared.most:
+        # Roles may turn out not to share memory.
+        if (apart if groups else whole) > self.target.machine.shared.most:
             return True
         threads = prod(kernel.threads)
         results = {stmt.c.buffer for stmt in statements(kernel.body) if isinstance(stmt, Gemm)}
@@ -124,6 +147,20 @@ class StageResults:
             return 0 if held is None else held.blocks
 
         return blocks(whole) < blocks(used)
+
+    def _shared_bytes(self, kernel: Kernel, program: Program) -> tuple[int, int, int]:
+        """The shared memory of a block without the tiles, with them, and with them in a place of
+        their own.
+        """
+        tiles = {store.src.buffer for store in _stores(kernel)}
+        versions = _versions(kernel)
+        lives = [
+            replace(life, size=life.size * versions.get(life.buffer, 1))
+            for life in timeline(kernel, program).lives
+        ]
+        _, used = place(life for life in lives if life.buffer not in tiles)
+        _, whole = place(lives)
+        return used, whole, used + sum(life.size for life in lives if life.buffer in tiles)
 
 
 def _results(kernel: Kernel) -> Iterator[Copy]:
@@ -173,16 +210,12 @@ def _stores(kernel: Kernel) -> Iterator[Copy]:
             yield stmt
 
 
-def _bytes(kernel: Kernel, without: set[Buffer]) -> Iterator[int]:
-    """The bytes of the kernel's own shared buffers, those that pipelines load in versions."""
+def _versions(kernel: Kernel) -> dict[Buffer, int]:
+    """How many versions pipelines load of the kernel's shared buffers."""
     versions: dict[Buffer, int] = {}
     for loop in statements(kernel.body):
         if isinstance(loop, Pipelined):
             for stmt in statements(loop.body):
                 if isinstance(stmt, Copy) and stmt.src.buffer.scope == "global":
                     versions[stmt.dst.buffer] = max(loop.num_stages, 1)
-    for stmt in statements(kernel.body):
-        if isinstance(stmt, Alloc) and stmt.buffer.scope == "shared":
-            known = all(const_int(extent) is not None for extent in stmt.buffer.shape)
-            if stmt.buffer not in without and known:
-                yield shared_bytes(stmt.buffer) * versions.get(stmt.buffer, 1)
+    return versions
