@@ -102,8 +102,12 @@ def test_loads_without_products_of_warpgroups() -> None:
 
 
 def test_threads_do_it_where_there_is_no_engine() -> None:
-    text = code(check(ring(False, 1), "sim:sm_80"))
+    text = code(check(ring(False, 1, plain=True), "sim:sm_80"))
     assert "tensor_load_2(" not in text and "wgmma_m64" not in text
+
+
+def test_a_cpu_does_it_where_it_starts() -> None:
+    check(ring(False, 1), "cpu")
 
 
 def alone(number: int, arrivals: int = 1) -> Any:

@@ -191,7 +191,7 @@ TABLE: list[tuple[str, str, str, Changes, Found]] = [
     ("TMA", "one arrival too few", BULK, {FULL: ["full = T.alloc_barrier(129)"]},
      (DEADLOCK, "which lacks 1 of 129 arrivals")),
     ("TMA", "one arrival too many", BULK, {FULL: ["full = T.alloc_barrier(127)"]},
-     ("T.mbarrier_arrive(full)", MORE)),
+     ("T.mbarrier_arrive(full)", f"{MORE}: 128 arrivals, made for 127")),
     ("TMA", "no room", BULK, {FREED: []}, (LOAD, OVERTAKEN)),
     ("TMA", "another barrier", BULK, {LOAD: ["T.tma_copy(A[k, :], S, barrier=free)"]},
      ("T.copy(S, B[k, :])", LANDED)),
@@ -234,7 +234,7 @@ TABLE: list[tuple[str, str, str, Changes, Found]] = [
     ("cluster", "one arrival too few", CLUSTER, {SENT: ["full = T.alloc_cluster_barrier([2])"]},
      (DEADLOCK, "which lacks 1 of 2 arrivals")),
     ("cluster", "one arrival too many", CLUSTER, {PEER: ["T.mbarrier_arrive(full[0])", "="]},
-     ("T.mbarrier_arrive(full[0])", MORE)),
+     ("T.mbarrier_arrive(full[0])", f"{MORE}: 2 arrivals, made for 1")),
     ("cluster", "overwritten", CLUSTER, {SEND: ["=", "T.clear(S)"]},
      ("T.clear(S)", "written while an asynchronous copy still reads it")),
 ]  # fmt: skip
@@ -291,6 +291,12 @@ def multiplied(a: np.ndarray) -> np.ndarray:
     return 2 * (a.astype(np.float32) @ a.astype(np.float32))
 
 
+def check_on_sm_90a(program, arguments, check):
+    """As `check_executors`, by the threads of the GPU that has warpgroups."""
+    check_everywhere(program, arguments, check, ("native",))
+    check_on_threads(program, arguments, check, "sim:sm_90a")
+
+
 @pytest.mark.parametrize(
     ("source", "reference", "check"),
     [
@@ -298,7 +304,7 @@ def multiplied(a: np.ndarray) -> np.ndarray:
         (BY_ADDRESS, copied, check_executors),
         (BULK, copied, check_executors),
         (STORES, copied, check_executors),
-        (PRODUCTS, multiplied, check_executors),
+        (PRODUCTS, multiplied, check_on_sm_90a),
         (CLUSTER, lambda a: a[::-1].copy(), check_everywhere),  # no GPU has code for clusters
     ],
     ids=["cp.async", "addresses", "TMA", "TMA store", "wgmma", "cluster"],

@@ -192,7 +192,7 @@ def cells(row: tuple[str, str]) -> list[str]:
     else:
         source, changes = ROWS[row]
         source = changed(WIDE if source is COPIES else source, changes)
-        target = "sim:sm_90" if row[0] == "cluster" else "sim:sm_80"
+        target = {"cluster": "sim:sm_90", "wgmma": "sim:sm_90a"}.get(row[0], "sim:sm_80")
 
     def judged(program: Program) -> str:
         body = Rewriter(rewrite_stmt=change)(program.body)
@@ -259,7 +259,8 @@ What the simulator says of each mistake (tests/sim/test_asynchrony.py), of the p
   planned    after each pass that leaves threads in lock step,
   hardware   after each later pass, as hardware runs threads.
 Rows of operations that lowering made put the mistake into what each pass leaves of a right kernel:
-copies of threads on sm_80, engines on sm_90a. Clusters are those of sm_90, the others run on sm_80.
+copies of threads on sm_80, engines on sm_90a. Clusters are those of sm_90, products of warpgroups
+run on sm_90a, the others on sm_80.
 
 found: reported, with its line. done: every operation is done where it starts, so nothing is wrong.
 -: nothing is wrong (a wait that leaves less than it may), or lock step hides it until threads run

@@ -135,9 +135,9 @@ def wgmma_gemm(
     annotations: Any = None,
 ) -> None:
     """`T.gemm` whose result may be read, and its operands written, after `T.wait_wgmma`. Each is a
-    group of its own; products into the same C follow each other without a wait. A CPU and GPUs
-    older than Hopper are done with it where it starts. Raises as `T.gemm`, and `UnsupportedError`
-    when compiled for `sm_90` without the "a" and later GPUs, which lack the instruction.
+    group of its own; products into the same C follow each other without a wait. A CPU is done
+    with it where it starts. Raises as `T.gemm`, and `UnsupportedError` when compiled for a GPU that
+    lacks the instruction: all but `sm_90a`.
 
     >>> T.wgmma_gemm(a, b, acc)
     >>> T.wait_wgmma(0)

@@ -184,11 +184,11 @@ def disable_warp_group_reg_alloc() -> None:
 def set_max_nreg(count: int, is_increase: int = 1) -> None:
     """From here on each thread of the role has `count` registers: more than it began with, or with
     `is_increase` 0 fewer, which the other roles of the block may take. All threads of a warpgroup
-    reach this together. Only `sm_90a` can move registers: on CPUs, AMD's and older GPUs it has no
-    effect, nor has it outside roles (`T.ws`), where nobody could take them.
+    reach this together. On a CPU it has no effect, nor has it outside roles (`T.ws`), where nobody
+    could take them.
 
     Raises `TileValueError` unless `count` is a multiple of 8 from 24 to 256, and `UnsupportedError`
-    when compiled for `sm_90` without the "a" and later GPUs.
+    when compiled for a GPU that cannot move registers: all but `sm_90a`.
 
     >>> T.set_max_nreg(240, 1)
     """

@@ -78,6 +78,10 @@ _WITHOUT = {
     "T.tcgen05_gemm_blockscaled": "use T.gemm_blockscaled, which multiplies with MFMA",
     "T.alloc_tmem": "use T.alloc_fragment for what is summed up, T.alloc_shared for operands",
     "T.wgmma_gemm": "use T.gemm, which multiplies with MFMA",
+    **dict.fromkeys(
+        ("T.set_max_nreg", "T.inc_max_nreg", "T.dec_max_nreg"),
+        "leave it out: every thread has an equal share here",
+    ),
     "T.tma_copy": "use T.copy, whose threads load into registers and store to LDS",
     "T.alloc_barrier": "use T.sync_threads, for which the machine has s_barrier",
     "CUDA C++ in T.import_source": "use what HIP has too, or clang's __builtin_amdgcn functions",

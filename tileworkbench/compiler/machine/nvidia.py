@@ -84,7 +84,7 @@ def _machine(name: str) -> Machine:
         dot_product=capability >= 61,
         cluster_blocks=8 if capability >= 90 else 0,  # 16 where a kernel asks for it
         early_launch=capability >= 90,
-        without=_TENSOR_MEMORY | (_WARPGROUPS if capability >= 90 and name != "sm_90a" else {}),
+        without=_TENSOR_MEMORY | ({} if name == "sm_90a" else _WARPGROUPS),
     )
 
 
@@ -94,8 +94,8 @@ _TENSOR_MEMORY = {
     "T.tcgen05_gemm_blockscaled": "use T.gemm_blockscaled, which multiplies with mma.sync",
     "T.alloc_tmem": "use T.alloc_fragment for what is summed up, T.alloc_shared for operands",
 }
-# What only sm_90a has of warpgroups. Older machines do such a product where it starts; who asks for
-# it on sm_90 has most likely forgotten the "a", and would never learn why the kernel is slow.
+# What only sm_90a has of warpgroups. Done otherwise in silence, nobody would learn why the kernel is
+# slow: on sm_90 most likely the "a" was forgotten.
 _WARPGROUPS = {
     "T.wgmma_gemm": "compile for 'sm_90a', or use T.gemm, which multiplies with mma.sync",
     **dict.fromkeys(

@@ -91,5 +91,7 @@ PTX_PROBLEMS = {
 
 
 def remedy(problem: str) -> str | None:
-    """What to do about a problem; None where the sentence about it is enough."""
-    return _REMEDIES.get(problem)
+    """What to do about a problem, whose sentence numbers may follow behind a colon; None where the
+    sentence is enough.
+    """
+    return _REMEDIES.get(problem.partition(":")[0])

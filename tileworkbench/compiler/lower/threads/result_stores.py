@@ -23,6 +23,7 @@ from tileworkbench.compiler.lower.threads.registers import register_map
 from tileworkbench.compiler.lower.threads.tensor_copies import Unsuitable
 from tileworkbench.compiler.machine.machine import SECTOR_BYTES, VECTOR_BITS
 
+
 def bytes_at_once(product: Gemm, bits: int, context: ThreadContext) -> int:
     """How many bytes of a row of its result, in elements of `bits` bits, one store of a warp has.
 
