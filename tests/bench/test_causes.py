@@ -185,7 +185,7 @@ def test_everything_as_plain_data() -> None:
     assert sum(data["causes"].values()) == pytest.approx(data["total_us"])
     assert sum(part["share_us"] for part in data["parts"]) == pytest.approx(data["total_us"])
     assert {"cause", "line", "time_us", "waste_us"} <= set(data["parts"][0])
-    assert str(causes).startswith("1.3 ms (wavefronts 989 µs, ")
+    assert str(causes).startswith("1.31 ms (wavefronts 994 µs, ")
 
 
 def test_conflicts_cost_what_their_wavefronts_do() -> None:

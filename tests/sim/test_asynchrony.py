@@ -234,7 +234,7 @@ TABLE: list[tuple[str, str, str, Changes, Found]] = [
     ("cluster", "one arrival too few", CLUSTER, {SENT: ["full = T.alloc_cluster_barrier([2])"]},
      (DEADLOCK, "which lacks 1 of 2 arrivals")),
     ("cluster", "one arrival too many", CLUSTER, {PEER: ["T.mbarrier_arrive(full[0])", "="]},
-     ("T.mbarrier_arrive(full[0])", f"{MORE}: 2 arrivals, made for 1")),
+     ("T.mbarrier_arrive(full[0])", f"{MORE}: 64 arrivals, made for 1")),
     ("cluster", "overwritten", CLUSTER, {SEND: ["=", "T.clear(S)"]},
      ("T.clear(S)", "written while an asynchronous copy still reads it")),
 ]  # fmt: skip

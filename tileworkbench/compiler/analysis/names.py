@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from tileworkbench.compiler.ir.expr import Buffer, Var
+from tileworkbench.compiler.ir.node import InternedNode, Node
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import bound_by, walk
+from tileworkbench.compiler.ir.rewrite import bound_by
 from tileworkbench.compiler.ir.types import INT32, DType
 
 _SUFFIX = re.compile(r"_\d+$")
@@ -28,10 +29,19 @@ class Names:
     def __init__(self, program: Program) -> None:
         self._used: set[str] = {program.name, *(param.name for param in program.params)}
         self._next: dict[str, int] = {}
-        for node in walk(program.body):
-            if isinstance(node, Var | Buffer):
-                self._used.add(node.name)
+        # What statements share is looked at once: every pass asks for the names of a program.
+        stack: list[Node] = [program.body]
+        seen: set[Node] = set()
+        while stack:
+            node = stack.pop()
+            if isinstance(node, InternedNode):
+                if node in seen:
+                    continue
+                seen.add(node)
+                if isinstance(node, Var | Buffer):
+                    self._used.add(node.name)
             self._used.update(var.name for var in bound_by(node))
+            stack.extend(node.children())
 
     def fresh(self, base: str) -> str:
         """An unused name that starts with `base`."""

@@ -94,8 +94,8 @@ _TENSOR_MEMORY = {
     "T.tcgen05_gemm_blockscaled": "use T.gemm_blockscaled, which multiplies with mma.sync",
     "T.alloc_tmem": "use T.alloc_fragment for what is summed up, T.alloc_shared for operands",
 }
-# What only sm_90a has of warpgroups. Done otherwise in silence, nobody would learn why the kernel is
-# slow: on sm_90 most likely the "a" was forgotten.
+# What only sm_90a has of warpgroups. Done otherwise in silence, nobody would learn why the kernel
+# is slow: on sm_90 most likely the "a" was forgotten.
 _WARPGROUPS = {
     "T.wgmma_gemm": "compile for 'sm_90a', or use T.gemm, which multiplies with mma.sync",
     **dict.fromkeys(

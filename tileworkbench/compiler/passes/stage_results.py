@@ -22,7 +22,7 @@ After::
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import prod
 
@@ -42,7 +42,7 @@ from tileworkbench.compiler.lower.threads.result_stores import check_stores
 from tileworkbench.compiler.lower.threads.tensor_copies import Unsuitable, plan
 from tileworkbench.compiler.machine.instructions import WARPGROUP_WARPS
 from tileworkbench.compiler.passes.optional import optional
-from tileworkbench.compiler.schedule.lifetimes import place, timeline
+from tileworkbench.compiler.schedule.lifetimes import place, shared_bytes, timeline
 from tileworkbench.compiler.target import Target
 
 _BITS = 16  # of an element; wider ones fill their sectors from registers, too
@@ -85,8 +85,8 @@ class StageResults:
                 return stmt
             chosen = list(_results(stmt))
             while chosen:
-                made = _staged(stmt, chosen, names)
-                refused = self._refused(made, chosen, program)
+                made, stores = _staged(stmt, chosen, names)
+                refused = self._refused(made, chosen, stores, program)
                 if not refused:
                     for copy in () if self.has_engine else chosen:
                         note(copy, _THROUGH_A_TILE)
@@ -102,9 +102,9 @@ class StageResults:
         return replace(program, body=body, notes=(*program.notes, *notes))
 
     def _refused(
-        self, kernel: Kernel, copies: list[Copy], program: Program
+        self, kernel: Kernel, copies: list[Copy], stores: list[Copy], program: Program
     ) -> list[tuple[Copy, str]]:
-        """Which of `copies`, which `kernel` stages, cannot be, and why."""
+        """Which of `copies` cannot be staged, as `kernel` has them with `stores`, and why."""
         context = ThreadContext.of(program, kernel, self.target)
         products = {
             stmt.c.buffer: (stmt, threads)
@@ -112,8 +112,7 @@ class StageResults:
             if isinstance(stmt, Gemm)
         }
         refused = []
-        for copy in copies:
-            store = next(each for each in _stores(kernel) if each.dst == copy.dst)
+        for copy, store in zip(copies, stores, strict=True):
             try:
                 if self.has_engine:
                     plan(store, context)
@@ -121,46 +120,43 @@ class StageResults:
                     check_stores(store, *products[copy.src.buffer])
             except Unsuitable as reason:
                 refused.append((copy, str(reason)))
-        if not refused and self._costs_a_block(kernel, program):
+        tiles = {store.src.buffer for store in stores}
+        if not refused and self._costs_a_block(kernel, tiles, products, program):
             why = "a tile in shared memory would leave room for fewer blocks"
             refused = [(copy, why) for copy in copies]
         return refused
 
-    def _costs_a_block(self, kernel: Kernel, program: Program) -> bool:
-        """Whether fewer blocks fit on a multiprocessor because of the tiles."""
-        used, whole, apart = self._shared_bytes(kernel, program)
+    def _costs_a_block(
+        self, kernel: Kernel, tiles: set[Buffer], results: Iterable[Buffer], program: Program
+    ) -> bool:
+        """Whether fewer blocks fit on a multiprocessor because of the `tiles`."""
         groups = bool(wgmma.instructions(self.target))
-        # Roles may turn out not to share memory.
-        if (apart if groups else whole) > self.target.machine.shared.most:
-            return True
-        threads = prod(kernel.threads)
-        results = {stmt.c.buffer for stmt in statements(kernel.body) if isinstance(stmt, Gemm)}
+        threads, machine = prod(kernel.threads), self.target.machine
         words = sum(prod(const_shape(each) or ()) * each.dtype.bits // 32 for each in results)
         registers = words // threads + _MULTIPLIER_REGISTERS
-        loaders = WARPGROUP_WARPS * self.target.machine.lanes if groups else 0
+        loaders = WARPGROUP_WARPS * machine.lanes if groups else 0
         share = (registers * threads + _LOADER_REGISTERS * loaders) // (threads + loaders)
-
-        most = self.target.machine.thread_registers
+        share = min(share, machine.thread_registers)
 
         def blocks(bytes_: int) -> int:
-            held = occupancy(self.target.arch, threads + loaders, bytes_, min(share, most))
+            held = occupancy(self.target.arch, threads + loaders, bytes_, share)
             return 0 if held is None else held.blocks
 
-        return blocks(whole) < blocks(used)
-
-    def _shared_bytes(self, kernel: Kernel, program: Program) -> tuple[int, int, int]:
-        """The shared memory of a block without the tiles, with them, and with them in a place of
-        their own.
-        """
-        tiles = {store.src.buffer for store in _stores(kernel)}
-        versions = _versions(kernel)
+        sizes = _sizes(kernel)
+        most = sum(sizes.values())
+        if most <= machine.shared.most and blocks(most) == blocks(0):
+            return False  # whatever shares memory
         lives = [
-            replace(life, size=life.size * versions.get(life.buffer, 1))
+            replace(life, size=sizes.get(life.buffer, life.size))
             for life in timeline(kernel, program).lives
         ]
         _, used = place(life for life in lives if life.buffer not in tiles)
         _, whole = place(lives)
-        return used, whole, used + sum(life.size for life in lives if life.buffer in tiles)
+        # Roles may turn out not to share memory.
+        apart = used + sum(sizes[tile] for tile in tiles)
+        if (apart if groups else whole) > machine.shared.most:
+            return True
+        return blocks(whole) < blocks(used)
 
 
 def _results(kernel: Kernel) -> Iterator[Copy]:
@@ -182,8 +178,9 @@ def _results(kernel: Kernel) -> Iterator[Copy]:
                 yield stmt
 
 
-def _staged(kernel: Kernel, copies: list[Copy], names: Names) -> Kernel:
-    """`kernel` with these copies in two steps."""
+def _staged(kernel: Kernel, copies: list[Copy], names: Names) -> tuple[Kernel, list[Copy]]:
+    """`kernel` with these copies in two steps, and the second step of each."""
+    stores: dict[int, Copy] = {}
 
     def change(stmt: Stmt) -> Stmt:
         if not any(stmt is copy for copy in copies) or not isinstance(stmt, Copy):
@@ -192,30 +189,24 @@ def _staged(kernel: Kernel, copies: list[Copy], names: Names) -> Kernel:
         name = names.fresh(f"{stmt.dst.buffer.name}_tile")
         tile = Buffer(name, stmt.dst.buffer.dtype, shape, "shared")
         here = Region(tile, tuple(int_const(0) for _ in shape), shape)
-        return seq([Alloc(tile, site=stmt.site), replace(stmt, dst=here), replace(stmt, src=here)])
+        stores[id(stmt)] = replace(stmt, src=here)
+        return seq([Alloc(tile, site=stmt.site), replace(stmt, dst=here), stores[id(stmt)]])
 
-    return replace(kernel, body=Rewriter(rewrite_stmt=change)(kernel.body))
-
-
-def _stores(kernel: Kernel) -> Iterator[Copy]:
-    """The copies from tiles that results go through."""
-    results = {stmt.c.buffer for stmt in statements(kernel.body) if isinstance(stmt, Gemm)}
-    tiles = {
-        stmt.dst.buffer
-        for stmt in statements(kernel.body)
-        if isinstance(stmt, Copy) and stmt.src.buffer in results
-    }
-    for stmt in statements(kernel.body):
-        if isinstance(stmt, Copy) and stmt.src.buffer in tiles:
-            yield stmt
+    made = replace(kernel, body=Rewriter(rewrite_stmt=change)(kernel.body))
+    return made, [stores[id(copy)] for copy in copies]
 
 
-def _versions(kernel: Kernel) -> dict[Buffer, int]:
-    """How many versions pipelines load of the kernel's shared buffers."""
+def _sizes(kernel: Kernel) -> dict[Buffer, int]:
+    """The bytes of the kernel's shared buffers, of those that pipelines load in versions."""
     versions: dict[Buffer, int] = {}
     for loop in statements(kernel.body):
         if isinstance(loop, Pipelined):
             for stmt in statements(loop.body):
                 if isinstance(stmt, Copy) and stmt.src.buffer.scope == "global":
                     versions[stmt.dst.buffer] = max(loop.num_stages, 1)
-    return versions
+    tiles = (stmt.buffer for stmt in statements(kernel.body) if isinstance(stmt, Alloc))
+    return {
+        tile: shared_bytes(tile) * versions.get(tile, 1)
+        for tile in tiles
+        if tile.scope == "shared" and const_shape(tile) is not None
+    }

@@ -138,15 +138,26 @@ def stored_layout(
     pieces = [divmod(lane * unit, shape[-1]) for lane in range(machine.lanes)]
     loads = Accesses((tuple(pieces),), VECTOR_BITS // 8, True)
     moves = (stores,) if machine.box_copies("global") else (stores, loads)
-    plain = Layout.row_major(shape[-2:])
-    ideal = [_cost(plain.offset, bits, each, machine.shared, ideal=True) for each in moves]
+    rows = _padded(shape[-1])
+    ideal = [_cost(rows, bits, each, machine.shared, ideal=True) for each in moves]
 
-    def cost(layout: Layout) -> float:
-        costs = (_cost(layout.offset, bits, each, machine.shared) for each in moves)
+    def cost(place: Place) -> float:
+        costs = (_cost(place, bits, each, machine.shared) for each in moves)
         return sum(each / least for each, least in zip(costs, ideal, strict=True))
 
-    best = min([plain, *_stored_layouts(shape[-2:], bits, machine)], key=cost)
-    return None if best is plain else best.expand(shape[:-2])
+    best, least = None, cost(rows)
+    for layout in _stored_layouts(shape[-2:], bits, machine):
+        if least <= len(moves):
+            break
+        asked = cost(_tabulated(layout))
+        if asked < least:
+            best, least = layout, asked
+    return None if best is None else best.expand(shape[:-2])
+
+
+def _tabulated(layout: Layout) -> Place:
+    offsets = layout.table().tolist()
+    return lambda i, j: offsets[i][j]
 
 
 def _stored_layouts(shape: tuple[int, ...], bits: int, machine: Machine) -> Iterator[Layout]:

@@ -8,7 +8,6 @@ a tile each thread stores 16 bytes, and neighbours those behind them.
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import lru_cache
 
 from tileworkbench.compiler.diagnostics import TileValueError
@@ -40,9 +39,10 @@ def bytes_at_once(product: Gemm, bits: int, context: ThreadContext) -> int:
 
 @lru_cache(maxsize=64)
 def _bytes_of_row(result: Fragment, bits: int) -> int:
-    run = min(register_map(result).run, VECTOR_BITS // bits)
-    rows = Counter(int(result.elements_of(lane)[0][0]) for lane in range(result.threads))
-    return min(rows.values()) * run * bits // 8
+    registers = register_map(result)
+    first = registers.lanes.evaluate(0)[0]
+    rows = [registers.lanes.evaluate(lane)[0] for lane in range(result.threads)]
+    return rows.count(first) * min(registers.run, VECTOR_BITS // bits) * bits // 8
 
 
 def check_stores(store: Copy, product: Gemm, context: ThreadContext) -> None:
