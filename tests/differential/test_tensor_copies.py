@@ -265,3 +265,35 @@ def test_a_tile_that_threads_fill_is_stored_behind_a_fence():
         STORE,
         "fence_async();",
     )
+
+
+def laid_out(rows, layout):
+    """A tile of 64 columns in that layout, of which `rows` rows are copied."""
+
+    @T.prim_func
+    def kernel(A: T.Tensor((64, 64), "float16"), B: T.Tensor((64, 64), "float16")):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), "float16")
+            T.annotate_layout({S: layout(S)})
+            T.copy(A[0:rows, :], S[0:rows, :])
+            T.copy(S[0:rows, :], B[0:rows, :])
+
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("rows", "layout", "why"),
+    [
+        (64, lambda S: T.Layout((64, 64), lambda i, j: j * 64 + i), "none that the engine stores"),
+        (4, T.make_swizzled_layout, "it takes a part of 'S' that cuts its swizzle"),
+    ],
+    ids=["columns", "half a swizzle"],
+)
+def test_threads_copy_what_no_swizzle_of_the_engine_has(rows, layout, why):
+    a, b = random_array((64, 64), "float16"), np.zeros((64, 64), np.float16)
+    expected = b.copy()
+    expected[:rows] = a[:rows]
+    kernel = laid_out(rows, layout)
+    check_engine(kernel, {"A": a, "B": b}, equals(B=expected), f"!{LOAD}2", f"!{STORE}2")
+    notes = compile_program(kernel.program, "sim:sm_90").record.snapshots[-1].program.notes
+    assert [note[:2] for note in notes if why in note] == ["A:", "B:"]
