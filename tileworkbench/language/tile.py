@@ -30,7 +30,7 @@ from tileworkbench.compiler.frontend.tensors import TensorValue, emit_store, who
 from tileworkbench.compiler.frontend.threads import arrive_once, barrier_address
 from tileworkbench.compiler.frontend.values import Operators, condition, fitting
 from tileworkbench.compiler.ir import build, tile
-from tileworkbench.compiler.ir.expr import Expr, Load, Region
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Region
 from tileworkbench.compiler.ir.printer import show_shape
 from tileworkbench.compiler.ir.stmt import Store
 from tileworkbench.compiler.ir.tile import ReduceKind, WarpPolicy
@@ -297,15 +297,7 @@ def reduce(
     if batch < 1:
         raise TileValueError(f"'batch' of {construct} must be positive, not {batch}")
     for operand in (source.buffer, target.buffer):
-        if operand.scope == "global":
-            raise TileValueError(
-                f"{construct} works on tiles, and '{operand.name}' is in global memory",
-                hint="copy it into a fragment first, with T.copy",
-            )
-        if which.startswith("bit") and operand.dtype.is_float:
-            raise TileTypeError(
-                f"{construct} needs integers or bool, and '{operand.name}' is '{operand.dtype}'"
-            )
+        _check_reduced(construct, which, operand)
     shape = source.extents
     axis = _axis(construct, dim, len(shape))
     dropped = (*shape[:axis], *shape[axis + 1 :])
@@ -326,6 +318,18 @@ def reduce(
     builder.emit(tile.Reduce(which, src, dst, axis, bool(clear), bool(nan_propagate)))
     if dst is not target.buffer:
         builder.emit(tile.Copy(whole(dst), target))
+
+
+def _check_reduced(construct: str, which: ReduceKind, operand: Buffer) -> None:
+    if operand.scope == "global":
+        raise TileValueError(
+            f"{construct} works on tiles, and '{operand.name}' is in global memory",
+            hint="copy it into a fragment first, with T.copy",
+        )
+    if which.startswith("bit") and operand.dtype.is_float:
+        raise TileTypeError(
+            f"{construct} needs integers or bool, and '{operand.name}' is '{operand.dtype}'"
+        )
 
 
 def _axis(construct: str, dim: Any, rank: int) -> int:

@@ -144,9 +144,8 @@ class Builder:
         self.doubts: dict[Expr, CompileError] = {}  # loads that are wrong where they are executed
         self.ranges: dict[Var, tuple[int, int]] = {}  # inclusive bounds of loop variables
         self.starts: dict[Var, Expr] = {}  # of loop variables with a constant step
-        self.parallel: dict[
-            Var, frozenset[Var]
-        ] = {}  # which T.Parallel variables a variable depends on
+        # The T.Parallel variables that a variable depends on.
+        self.parallel: dict[Var, frozenset[Var]] = {}
         self.dynamic_parallel: set[Var] = set()  # T.Parallel variables without a constant extent
         self.inputs: dict[str, Buffer | Var] = {}
         self.outputs: list[Buffer] = []
@@ -171,18 +170,14 @@ class Builder:
         self.threads: tuple[int, ...] = ()  # the extents of its blocks
         self.thread_vars: tuple[Var, ...] = ()  # and the thread's indices, once they are named
         self.reducer: Any = None  # of the innermost T.attr "reduce_scope"
-        self.constants: dict[str, int] | None = (
-            None  # values of T.const; None outside an eager kernel
-        )
+        self.constants: dict[str, int] | None = None  # of T.const; None outside an eager kernel
         self.returned: tuple[Buffer, ...] | None = None
         self.failure: CompileError | None = None  # of a place that could not raise
         self.declare: Callable[[str, Any], Any] | None = None  # gives a parameter its type
         self.scopes: list[LoopScope] = []
         self.bound_at: dict[str, Span | None] = {}  # where each name was last assigned
         self.symbols: dict[str, Var] = {}  # of T.dynamic, as parameters and outputs use them
-        self.placeholders: dict[str, Var] | None = (
-            None  # of T.const, while declarations are collected
-        )
+        self.placeholders: dict[str, Var] | None = None  # of T.const, in front of declarations
         self._names: set[str] = set(_RESERVED)
         self._counts: dict[str, int] = {}  # the last number behind each name
         self._site_of: dict[Span, int] = {}

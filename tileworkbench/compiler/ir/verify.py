@@ -94,15 +94,27 @@ class _Verifier:
             and self.program.stage is Stage.CPU
         ):
             self.vector_body(stmt)
+        if isinstance(stmt, st.Seq):
+            outer = set(self.scope)
+            for child in stmt.stmts:
+                if isinstance(child, st.Seq):
+                    self.fail("a sequence directly inside a sequence", stmt)
+                self.stmt(child, parent)
+            self.scope = outer
+        elif not self.is_definition(stmt):
+            self.operands(stmt)
+            self.special(stmt)
+            self.nested(stmt)
+            if isinstance(stmt, st.Atomic) and stmt.previous is not None:
+                self.declare(stmt.previous, stmt)
+            if isinstance(stmt, simt.Exchange):
+                self.declare(stmt.var, stmt)
+            if isinstance(stmt, st.ExternCall) and stmt.var is not None:
+                self.declare(stmt.var, stmt)
+
+    def is_definition(self, stmt: st.Stmt) -> bool:
+        """Whether `stmt` does nothing but define a name, which is checked and declared."""
         match stmt:
-            case st.Seq(stmts):
-                outer = set(self.scope)
-                for child in stmts:
-                    if isinstance(child, st.Seq):
-                        self.fail("a sequence directly inside a sequence", stmt)
-                    self.stmt(child, parent)
-                self.scope = outer
-                return
             case st.Let(var, value):
                 self.value(value, stmt)
                 if var.dtype != value.dtype:
@@ -110,38 +122,26 @@ class _Verifier:
                         f"'{var.name}' has dtype '{var.dtype}' but its value '{value.dtype}'", stmt
                     )
                 self.declare(var, stmt)
-                return
             case st.Alloc(buffer, init):
                 self.alloc(buffer, init, stmt)
-                return
             case st.Alias(buffer, source):
                 self.buffer(source, stmt)
                 if buffer.scope != source.scope or buffer.strides or source.strides:
                     self.fail(f"'{buffer.name}' cannot share the memory of '{source.name}'", stmt)
                 self.declare(buffer, stmt)
-                return
             case simt.Peer(buffer, source, rank):
                 self.peer(buffer, source, rank, stmt)
-                return
             case simt.TensorMap():
                 self.tensor_map(stmt)
-                return
             case st.Pointer(buffer, address):
                 for value in (address, *buffer.shape, *buffer.strides):
                     self.value(value, stmt)
                 if address.dtype != HANDLE or buffer.scope != "global":
                     self.fail(f"'{buffer.name}' cannot be at '{print_expr(address)}'", stmt)
                 self.declare(buffer, stmt)
-                return
-        self.operands(stmt)
-        self.special(stmt)
-        self.nested(stmt)
-        if isinstance(stmt, st.Atomic) and stmt.previous is not None:
-            self.declare(stmt.previous, stmt)
-        if isinstance(stmt, simt.Exchange):
-            self.declare(stmt.var, stmt)
-        if isinstance(stmt, st.ExternCall) and stmt.var is not None:
-            self.declare(stmt.var, stmt)
+            case _:
+                return False
+        return True
 
     def vector_body(self, stmt: st.Stmt) -> None:
         if not isinstance(stmt, _VECTOR_BODY):

@@ -40,11 +40,8 @@ def translate(
     Outside a parallel loop the threads of the block come one after another.
     """
     kind, dtype = stmt.kind, stmt.buffer.dtype
-    slot, indices, operand = (
-        expr.slots.buffer(stmt.buffer),
-        vector_indices(expr, stmt.indices),
-        expr(stmt.value),
-    )
+    slot, indices = expr.slots.buffer(stmt.buffer), vector_indices(expr, stmt.indices)
+    operand = expr(stmt.value)
     width = max((index.dtype.lanes for index in stmt.indices), default=1)
     predicate = None if stmt.predicate is None else expr(stmt.predicate)
     fallback = expr(stmt.safe if stmt.safe is not None else Const(0, dtype))
@@ -69,9 +66,8 @@ def translate(
         active = mask_and(active, valid)
         if frame.observers:
             tell_asked(frame, storage, "atomic", active, lanes)
-        before = np.full(
-            lanes, storage.safe if storage.guarded else fallback(frame), storage.data.dtype
-        )
+        unread = storage.safe if storage.guarded else fallback(frame)
+        before = np.full(lanes, unread, storage.data.dtype)
         if active is not False:
             storage.note_atomic(frame, index, active, kind is not AtomicKind.STORE, lanes)
             chosen = np.broadcast_to(np.asarray(active), lanes)
@@ -80,17 +76,28 @@ def translate(
             )
             values = np.broadcast_to(np.asarray(values, before.dtype), lanes)[chosen]
             for _ in range(1 if lanes or not repeats else frame.threads):
-                at_once = kind in _AT_ONCE and isinstance(storage.data, np.ndarray)
-                if target is None and at_once and (dtype.is_int or dtype.bits >= 32):
-                    _AT_ONCE[kind].at(storage.data, place, values)
-                else:
-                    before[chosen] = _steps(storage.data, dtype, place, values, kind)
+                held = _update(storage.data, dtype, place, values, kind, target is not None)
+                if held is not None:
+                    before[chosen] = held
             if frame.observers:
                 _tell(frame, storage, kind, place, chosen, lanes)
         if target is not None:
             frame.values[target] = from_storage(before if lanes else before[()], dtype)
 
     return atomic
+
+
+def _update(
+    data: Any, dtype: DType, place: tuple[Any, ...], values: Array, kind: AtomicKind, asks: bool
+) -> Array | None:
+    """One access after another; what each element held before its own, or None where nobody `asks`
+    and numpy can do all at once.
+    """
+    at_once = kind in _AT_ONCE and isinstance(data, np.ndarray)
+    if not asks and at_once and (dtype.is_int or dtype.bits >= 32):
+        _AT_ONCE[kind].at(data, place, values)
+        return None
+    return _steps(data, dtype, place, values, kind)
 
 
 def _tell(

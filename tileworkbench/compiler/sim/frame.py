@@ -11,7 +11,7 @@ import numpy as np
 
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.sim.observers import Observer
-from tileworkbench.compiler.sim.report import Recorder
+from tileworkbench.compiler.sim.recorder import Recorder
 from tileworkbench.compiler.sim.values import Mask, Value
 
 if TYPE_CHECKING:

@@ -43,7 +43,8 @@ from tileworkbench.compiler.sim.arguments import (
 )
 from tileworkbench.compiler.sim.frame import Frame, SimOptions
 from tileworkbench.compiler.sim.memory import Storage, allocate
-from tileworkbench.compiler.sim.report import LimitReached, Recorder, SimReport, located
+from tileworkbench.compiler.sim.recorder import Recorder
+from tileworkbench.compiler.sim.report import LimitReached, SimReport, located
 from tileworkbench.compiler.sim.statements import StatementTranslator
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame
 from tileworkbench.compiler.sim.threads.statements import ThreadTranslator, runs_by_threads

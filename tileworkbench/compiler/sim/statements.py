@@ -38,10 +38,11 @@ from tileworkbench.compiler.sim.expressions import (
     vector_indices,
 )
 from tileworkbench.compiler.sim.frame import Frame
-from tileworkbench.compiler.sim.memory import PrivateStorage, Storage, allocate, memory_at
+from tileworkbench.compiler.sim.memory import Storage, allocate, memory_at
 from tileworkbench.compiler.sim.observers import Observer, tell_asked
 from tileworkbench.compiler.sim.printing import print_lines
 from tileworkbench.compiler.sim.privacy import private_buffers, stores_of
+from tileworkbench.compiler.sim.private_memory import PrivateStorage
 from tileworkbench.compiler.sim.report import located
 from tileworkbench.compiler.sim.values import (
     Mask,

@@ -26,7 +26,7 @@ from tileworkbench.compiler.ir.stmt import LoopKind
 from tileworkbench.compiler.sim.abstract import Evaluator, own_loads
 from tileworkbench.compiler.sim.expressions import vector_indices
 from tileworkbench.compiler.sim.frame import Frame, SimOptions
-from tileworkbench.compiler.sim.report import Recorder
+from tileworkbench.compiler.sim.recorder import Recorder
 
 Array = np.ndarray[Any, Any]
 CACHE_LINE = 64

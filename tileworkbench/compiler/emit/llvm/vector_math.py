@@ -1,9 +1,8 @@
 """Elementary functions on vectors of any number of lanes, as LLVM IR functions.
 
 exp, exp2, exp10, log, log2, log10, sin, cos, tanh, erf and sigmoid of float32 are vector code:
-argument reduction and a polynomial, whose coefficients are minimax fits (Remez exchange in 40
-digits) of the functions named beside them. Everything else calls the C library once per lane.
-Denormals, infinities, NaN and signed zeros come out as the C library has them; nothing
+argument reduction and a polynomial (`coefficients.py`). Everything else calls the C library once
+per lane. Denormals, infinities, NaN and signed zeros come out as the C library has them; nothing
 saturates. Where no fused multiply-add exists products are rounded, and the results keep their
 error bounds: 2 ulp for the exponentials and logarithms, 4 ulp for tanh, erf and sigmoid; sin
 and cos are evaluated in double, 1 ulp.
@@ -14,6 +13,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from tileworkbench.compiler.emit.llvm.coefficients import (
+    BASES,
+    COS,
+    ERF,
+    ERF_LIMIT,
+    EXP,
+    EXP2,
+    LOG,
+    QUARTER_HIGH,
+    QUARTER_LIMIT,
+    QUARTER_LOW,
+    SIN,
+    TANH,
+    Base,
+)
 from tileworkbench.compiler.emit.llvm.error_function import (
     LAST,
     LIMIT,
@@ -27,7 +41,6 @@ from tileworkbench.compiler.emit.llvm.text import (
     VectorType,
     storage_type,
 )
-from tileworkbench.compiler.fast_dataclass import dataclass
 
 _INTRINSICS = {
     "sqrt": "sqrt",
@@ -45,80 +58,6 @@ _LIBRARY_UNARY = (
     *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
 )
 _LIBRARY_BINARY = ("pow", "atan2", "fmod")
-
-# (e^r - 1 - r) / r^2 for |r| <= log(2) / 2
-_EXP = (0.499999930507, 0.166665147919, 0.0416684568195, 0.00836941880236, 0.00138131422638)
-# (2^r - 1) / r for |r| <= 1 / 2
-_EXP2 = (
-    0.693147204182,
-    0.240226477426,
-    0.0555032934967,
-    0.00961844994087,
-    0.00134001701288,
-    0.00015352322607,
-)
-# (log(1 + f) - f) / f^2 for 1 + f from sqrt(1/2) to sqrt(2)
-_LOG = (
-    -0.499999883469,
-    0.333333256932,
-    -0.250015829146,
-    0.200019738087,
-    -0.166090835829,
-    0.141818282794,
-    -0.132429831291,
-    0.129044116078,
-    -0.0762176191231,
-)
-# (tanh(x) - x) / x^3 in x^2 for |x| <= 0.625
-_TANH = (-0.333332819421, 0.133314422009, -0.0537397153098, 0.0206390879763, -0.00570498780523)
-# log2(1 - erf(x)) / x for 0 <= x <= 3.95, past which erf rounds to 1
-_ERF_LIMIT = 3.95
-_ERF = (
-    -1.6279070351262068,
-    -0.9184476252887545,
-    -0.1482770664307822,
-    0.027632030303804542,
-    0.0002314029215495474,
-    -0.0024050128164575914,
-    0.0009129910062966424,
-    -0.00016972061472153425,
-    1.335398443504294e-05,
-)
-# (sin(r) - r) / r^3 and (cos(r) - 1) / r^2 in r^2 for |r| <= pi / 4
-_SIN = (-0.166666666406, 0.00833332928052, -0.000198393044148, 2.71804646598e-06)
-_COS = (-0.49999999692, 0.0416666200729, -0.00138866726655, 2.43827218492e-05)
-# pi / 2 as 33 leading bits and the rest; the reduction is exact to far below float32 up to the
-# limit.
-_QUARTER_HIGH, _QUARTER_LOW, _QUARTER_LIMIT = 1.5707963267341256, 6.077100506506192e-11, 1e6
-
-
-@dataclass(frozen=True, slots=True)
-class _Base:
-    """A base b of exponentials and logarithms.
-
-    log2(b); log_b(2) in two parts; log(b); and where b^x becomes 0 and infinite in float32.
-    """
-
-    log2: float
-    step_high: float
-    step_low: float
-    natural: float
-    lowest: float
-    highest: float
-
-
-def _base(b: float, lowest: float, highest: float) -> _Base:
-    # Nine leading bits of log_b(2), so that its product with an exponent is exact.
-    step = math.log(2) / math.log(b)
-    high = math.floor(step * 512) / 512
-    return _Base(math.log2(b), high, step - high, math.log(b), lowest, highest)
-
-
-_BASES = {
-    "": _base(math.e, -105.0, 89.0),
-    "2": _base(2.0, -152.0, 129.0),
-    "10": _base(10.0, -46.0, 39.0),
-}
 
 
 def emit_vector_math(op: str, dtype: str, lanes: int, isa: Isa) -> EmittedFunction:
@@ -249,7 +188,7 @@ class _MathWriter:
 
     # Exponentials: b^x = 2^n b^r with n = round(x log2 b) and r = x - n log_b 2
 
-    def exponential(self, x: str, base: _Base) -> str:
+    def exponential(self, x: str, base: Base) -> str:
         x = self.clamp(x, base.lowest, base.highest)
         # Adding 1.5 * 2^23 rounds to an integer, which then stands in the low bits.
         shift = self.constant(1.5 * 2**23)
@@ -257,14 +196,14 @@ class _MathWriter:
         n = self.binary("fsub", shifted, shift)
         if base.log2 == 1.0:
             r = self.binary("fsub", x, n)
-            power = self.multiply_add(r, self.polynomial(r, _EXP2), self.constant(1.0))
+            power = self.multiply_add(r, self.polynomial(r, EXP2), self.constant(1.0))
         else:
             r = self.multiply_add(n, self.constant(-base.step_high), x)
             r = self.multiply_add(n, self.constant(-base.step_low), r)
             if base.natural != 1.0:
                 r = self.binary("fmul", r, self.constant(base.natural))
             square = self.binary("fmul", r, r)
-            tail = self.multiply_add(square, self.polynomial(r, _EXP), r)
+            tail = self.multiply_add(square, self.polynomial(r, EXP), r)
             power = self.binary("fadd", tail, self.constant(1.0))
         return self.scale(power, n, shifted)
 
@@ -297,7 +236,7 @@ class _MathWriter:
 
     # Logarithms: log_b(2^e (1 + f)) = e log_b 2 + (f + f^2 q(f)) / log(b)
 
-    def logarithm(self, x: str, base: _Base) -> str:
+    def logarithm(self, x: str, base: Base) -> str:
         smallest = self.constant(2.0**-126)
         enlarged = self.binary("fmul", x, self.constant(2.0**23))
         normal = self.where("olt", x, smallest, enlarged, x)
@@ -309,7 +248,7 @@ class _MathWriter:
         e = self.writer.let(f"sitofp {self.word} {exponent} to {self.kind}")
         e = self.binary("fadd", e, correction)
         inverse = 1.0 / base.natural
-        quadratic = self.polynomial(f, [coefficient * inverse for coefficient in _LOG])
+        quadratic = self.polynomial(f, [coefficient * inverse for coefficient in LOG])
         low = self.binary("fmul", self.binary("fmul", f, f), quadratic)
         low = self.multiply_add(e, self.constant(base.step_low), low) if base.step_low else low
         if inverse == 1.0:
@@ -338,7 +277,7 @@ class _MathWriter:
         """Reduce and evaluate all lanes; where one is too large for that, call the C library."""
         writer = self.writer
         labels = [writer.fresh_label(hint) for hint in ("reduced", "large", "end")]
-        limit = self.constant(_QUARTER_LIMIT)
+        limit = self.constant(QUARTER_LIMIT)
         flag, magnitude = self.kind.of("i1"), self.intrinsic("fabs", x)
         large = writer.let(f"fcmp ugt {self.kind} {magnitude}, {limit}")
         if self.kind.lanes > 1:
@@ -361,12 +300,12 @@ class _MathWriter:
         shift = wide.constant(1.5 * 2**52)
         shifted = wide.multiply_add(value, wide.constant(2 / math.pi), shift)
         n = wide.binary("fsub", shifted, shift)
-        r = wide.multiply_add(n, wide.constant(-_QUARTER_HIGH), value)
-        r = wide.multiply_add(n, wide.constant(-_QUARTER_LOW), r)
+        r = wide.multiply_add(n, wide.constant(-QUARTER_HIGH), value)
+        r = wide.multiply_add(n, wide.constant(-QUARTER_LOW), r)
         square = wide.binary("fmul", r, r)
         cube = wide.binary("fmul", square, r)
-        sine = wide.multiply_add(cube, wide.polynomial(square, _SIN), r)
-        cosine = wide.multiply_add(square, wide.polynomial(square, _COS), wide.constant(1.0))
+        sine = wide.multiply_add(cube, wide.polynomial(square, SIN), r)
+        cosine = wide.multiply_add(square, wide.polynomial(square, COS), wide.constant(1.0))
         sine, cosine = (let(f"fptrunc {wide.kind} {v} to {self.kind}") for v in (sine, cosine))
         bits = let(f"bitcast {wide.kind} {shifted} to {self.kind.of('i64')}")
         quarter = let(f"trunc {self.kind.of('i64')} {bits} to {self.word}")
@@ -386,10 +325,10 @@ class _MathWriter:
     def tanh(self, x: str) -> str:
         square = self.binary("fmul", x, x)
         cube = self.binary("fmul", square, x)
-        small = self.multiply_add(cube, self.polynomial(square, _TANH), x)
+        small = self.multiply_add(cube, self.polynomial(square, TANH), x)
         magnitude = self.intrinsic("fabs", x)
         twice = self.binary("fadd", magnitude, magnitude)
-        grown = self.exponential(twice, _BASES[""])
+        grown = self.exponential(twice, BASES[""])
         quotient = self.binary(
             "fdiv", self.constant(2.0), self.binary("fadd", grown, self.constant(1.0))
         )
@@ -405,12 +344,12 @@ class _MathWriter:
             within = self.clamp(magnitude, None, LAST)
             positive = erf_of_magnitude(self.writer, self.isa, self.kind, magnitude, within)
             return self.intrinsic("copysign", positive, x)
-        magnitude = self.clamp(self.intrinsic("fabs", x), None, _ERF_LIMIT)
-        y = self.binary("fmul", magnitude, self.polynomial(magnitude, _ERF))
+        magnitude = self.clamp(self.intrinsic("fabs", x), None, ERF_LIMIT)
+        y = self.binary("fmul", magnitude, self.polynomial(magnitude, ERF))
         shift = self.constant(1.5 * 2**23)
         shifted = self.binary("fadd", y, shift)
         r = self.binary("fsub", y, self.binary("fsub", shifted, shift))
-        growth = self.binary("fmul", r, self.polynomial(r, _EXP2))
+        growth = self.binary("fmul", r, self.polynomial(r, EXP2))
         exponent = self.integer("shl", self.bits(shifted), 23)
         power = self.from_bits(self.integer("add", exponent, 127 << 23))
         whole = self.binary("fsub", self.constant(1.0), power)
@@ -427,12 +366,12 @@ class _MathWriter:
 
 
 _VECTOR_OPS: dict[str, Callable[..., str]] = {
-    "exp": lambda of, x: of.exponential(x, _BASES[""]),
-    "exp2": lambda of, x: of.exponential(x, _BASES["2"]),
-    "exp10": lambda of, x: of.exponential(x, _BASES["10"]),
-    "log": lambda of, x: of.logarithm(x, _BASES[""]),
-    "log2": lambda of, x: of.logarithm(x, _BASES["2"]),
-    "log10": lambda of, x: of.logarithm(x, _BASES["10"]),
+    "exp": lambda of, x: of.exponential(x, BASES[""]),
+    "exp2": lambda of, x: of.exponential(x, BASES["2"]),
+    "exp10": lambda of, x: of.exponential(x, BASES["10"]),
+    "log": lambda of, x: of.logarithm(x, BASES[""]),
+    "log2": lambda of, x: of.logarithm(x, BASES["2"]),
+    "log10": lambda of, x: of.logarithm(x, BASES["10"]),
     "sin": lambda of, x: of.trigonometric(x, "sin"),
     "cos": lambda of, x: of.trigonometric(x, "cos"),
     "tanh": _MathWriter.tanh,

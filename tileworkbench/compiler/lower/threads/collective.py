@@ -145,23 +145,16 @@ def _combine_in_memory(
     if sum(route.offsets) != copies - 1 or any(p.stride % copies for p in route.places):
         copies = 1
     slots = -(-context.threads // copies)
-    name = f"{values.name}_workspace"
+    name, own = f"{values.name}_workspace", context.thread
     workspace = context.temporary(name, values.dtype, slots * count, "shared")
-    own = context.thread
     if copies > 1:
         own = context.named("group", binary("floordiv", own, int_const(copies)))
-    first = own
-    for place in route.places:
-        digit = binary("floordiv", context.thread, int_const(place.stride))
-        digit = binary("floormod", digit, int_const(place.capacity))
-        first = sub(first, scale(digit, place.stride // copies))
-    first = context.named("partner", first)
+    first = _first_partner(own, copies, route, context)
     leader = binary("eq", binary("floormod", context.thread, int_const(copies)), int_const(0))
-    predicate = conjunction([leader])
 
     def write(s: Expr) -> Stmt:
-        index = add(scale(s, slots), own)
-        return Store(workspace, (index,), Load(values, (s,)), predicate, site=site)
+        index = (add(scale(s, slots), own),)
+        return Store(workspace, index, Load(values, (s,)), conjunction([leader]), site=site)
 
     beyond = any(context.threads % (place.stride * place.capacity) for place in route.places)
 
@@ -170,8 +163,8 @@ def _combine_in_memory(
             """The last threads may have no partners."""
             if not beyond:
                 return Load(workspace, (index,))
-            stop = scale(add(s, int_const(1)), slots)
-            return Load(workspace, (index,), binary("lt", index, stop), how.neutral)
+            inside = binary("lt", index, scale(add(s, int_const(1)), slots))
+            return Load(workspace, (index,), inside, how.neutral)
 
         def partner(index: Expr, places: tuple[Place, ...], fresh: bool) -> Stmt:
             if not places:
@@ -192,10 +185,17 @@ def _combine_in_memory(
 
         return partner(add(scale(s, slots), first), route.places, True)
 
-    return [
-        unrolled(context, "s", count, write, site),
-        unrolled(context, "s", count, read, site),
-    ]
+    return [unrolled(context, "s", count, part, site) for part in (write, read)]
+
+
+def _first_partner(own: Expr, copies: int, route: Route, context: ThreadContext) -> Expr:
+    """The place of the partner that is 0 along all places of `route`, from a thread's `own` one."""
+    first = own
+    for place in route.places:
+        digit = binary("floordiv", context.thread, int_const(place.stride))
+        digit = binary("floormod", digit, int_const(place.capacity))
+        first = sub(first, scale(digit, place.stride // copies))
+    return context.named("partner", first)
 
 
 def _each_partner(

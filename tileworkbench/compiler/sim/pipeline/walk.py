@@ -40,7 +40,7 @@ from tileworkbench.compiler.sim.pipeline.structure import (
     role_starts,
     thread_groups,
 )
-from tileworkbench.compiler.sim.report import Recorder
+from tileworkbench.compiler.sim.recorder import Recorder
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame
 from tileworkbench.compiler.sim.values import mask_and, storage_dtype
 

@@ -15,7 +15,7 @@ from tileworkbench.compiler.sim.ptx.control import Call
 from tileworkbench.compiler.sim.ptx.decode import decode
 from tileworkbench.compiler.sim.ptx.execute import Control, Executor, Release
 from tileworkbench.compiler.sim.ptx.geometry import WARP, Geometry, Triple
-from tileworkbench.compiler.sim.ptx.memory import GlobalMemory
+from tileworkbench.compiler.sim.ptx.memory import GlobalMemory, Memory
 from tileworkbench.compiler.sim.ptx.module import Function, Module, Variable
 from tileworkbench.compiler.sim.ptx.operands import Decoder, Frame
 from tileworkbench.compiler.sim.ptx.parser import parse
@@ -158,16 +158,28 @@ class PtxProgram:
             for batch in batches:
                 geometry = Geometry(shape, threads, batch, together)
                 space = prepared.frame.memory(memory, geometry, shared_bytes, parameters)
-                bits, code = self.module.register_bits, self.module.code
-                state = State(geometry, bits, code, space, statistics, detectors)
-                state.asynchronous = Asynchronous(state, mode == "lazy")
-                state.division = Registers(geometry)
-                state.clusters = ClusterBarriers(state)
+                state = self._state(geometry, space, statistics, detectors, mode == "lazy")
                 state.tensor_maps, state.printed = maps, printed
                 prepared.execute(state, instruction_limit)
         finally:
             memory.copy_out()
         return _report(self.module, statistics, "".join(printed))
+
+    def _state(
+        self,
+        geometry: Geometry,
+        space: Memory,
+        statistics: Statistics,
+        detectors: bool,
+        lazy: bool,
+    ) -> State:
+        """A batch of blocks before its first instruction."""
+        bits, code = self.module.register_bits, self.module.code
+        state = State(geometry, bits, code, space, statistics, detectors)
+        state.asynchronous = Asynchronous(state, lazy)
+        state.division = Registers(geometry)
+        state.clusters = ClusterBarriers(state)
+        return state
 
     def _prepare(self, name: str) -> _Entry:
         """Decode a kernel and the functions it may call, once."""

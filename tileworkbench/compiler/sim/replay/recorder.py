@@ -16,8 +16,8 @@ from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.expr import Buffer, Var
 from tileworkbench.compiler.ir.printer import print_stmt
 from tileworkbench.compiler.ir.tile import Pipelined
-from tileworkbench.compiler.sim.memory import PrivateStorage
 from tileworkbench.compiler.sim.observers import Observer, Operation, Place
+from tileworkbench.compiler.sim.private_memory import PrivateStorage
 from tileworkbench.compiler.sim.replay.finish import finished
 from tileworkbench.compiler.sim.replay.memory import Tracked
 from tileworkbench.compiler.sim.replay.merging import Merged, one_or_all

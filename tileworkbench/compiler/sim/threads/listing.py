@@ -25,7 +25,7 @@ from tileworkbench.compiler.machine.instructions import WARPGROUP_WARPS
 from tileworkbench.compiler.sim.abstract import Evaluator, own_loads
 from tileworkbench.compiler.sim.expressions import vector_indices
 from tileworkbench.compiler.sim.frame import SimOptions
-from tileworkbench.compiler.sim.report import Recorder
+from tileworkbench.compiler.sim.recorder import Recorder
 from tileworkbench.compiler.sim.threads.arena import Arena, ArenaStorage
 from tileworkbench.compiler.sim.threads.frame import ThreadFrame
 from tileworkbench.compiler.sim.threads.matrix import matrix_kind
