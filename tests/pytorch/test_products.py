@@ -1,5 +1,6 @@
 """Products of 16-bit floats and batches of products: values against torch, who runs them."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,8 @@ import torch.nn.functional as F
 import tileworkbench as tw
 from tileworkbench.bench import products
 from tileworkbench.pytorch import rules
+from tileworkbench.pytorch.backend import Settings, tile_backend
+from tileworkbench.pytorch.report import Report
 from tileworkbench.pytorch.tiles import depth_of_product, tile_of_any, tile_of_product
 from tileworkbench.workbench.inputs import make_inputs
 
@@ -140,3 +143,28 @@ def test_what_products_stay_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reason_of(few, few.mT) == "a product with few rows or columns is as fast in torch"
     wide = torch.randn(64, 64).double()
     assert reason_of(wide, wide) == "a product of float64 is torch's own"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_tensor_that_is_read_several_times_is_one_parameter(
+    dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has(monkeypatch)
+    calls: list[tuple[Callable[..., Any], tuple[int, ...]]] = [
+        (lambda x: torch.relu(x @ x), (64, 64)),
+        (lambda x: torch.relu(x @ x + x), (48, 48)),
+        (lambda x: torch.tanh(torch.addmm(x, x, x)), (40, 40)),
+        (lambda x: torch.relu(torch.bmm(x, x)) * x, (3, 24, 24)),
+    ]
+    for call, shape in calls:
+        torch._dynamo.reset()
+        x = torch.randn(shape).to(dtype) / 4
+        report, settings = Report(), Settings(least_elements=1)
+        backend = functools.partial(tile_backend, report=report, settings=settings)
+        made = torch.compile(call, backend=backend, dynamic=False)(x)
+        torch.testing.assert_close(made, call(x), rtol=2e-2, atol=2e-2)
+        (part,) = report.parts
+        assert part.kernel.check(part.reference, *make_inputs(part.kernel.program)).ok
+        if len(shape) == 2 or dtype == torch.float16:  # batches of float32 are torch's own
+            names = [each.name for each in part.kernel.program.params if not each.output]
+            assert names == ["x"], part.source

@@ -103,7 +103,8 @@ class _Writer:
         b = (*batch, *((n, k) if product.transposed[1] else (k, n)))
         yield f"    {product.a}: {_tensor(a, product.dtype)},"
         if product.tile is None:
-            yield f"    {product.b}: {_tensor(b, product.dtype)},"
+            if product.b != product.a:
+                yield f"    {product.b}: {_tensor(b, product.dtype)},"
             return
         for node, name in product.tile.leaves.items():
             yield f"    {name}: {_tensor(leaf_shape(node), value_of(node).dtype)},"
@@ -161,9 +162,10 @@ class _Writer:
         a, b = product.a, product.b
         yield f"{a}_shared = T.alloc_shared({shape_text(tile_a)}, T.{dtype})"
         if product.tile is None:
-            yield f"{b}_shared = T.alloc_shared({shape_text(tile_b)}, T.{dtype})"
-            fill = [f"T.copy({b}[{at_b}], {b}_shared)"]
-            b = f"{b}_shared"
+            shared = f"{b}_shared" if b != a else f"{b}_shared_2"
+            yield f"{shared} = T.alloc_shared({shape_text(tile_b)}, T.{dtype})"
+            fill = [f"T.copy({b}[{at_b}], {shared})"]
+            b = shared
         else:
             yield f"{b} = T.alloc_fragment({shape_text(tile_b)}, T.{dtype})"
             fill = list(self._computed(product.tile, tile_b, product))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -48,9 +49,8 @@ def written(
     product, whole = _product(group, plan.form, body, names)
     tables = _tables(group, body, names)
     whole = (*whole, *(Tensor(gather.table, (gather.rows, gather.columns)) for gather in tables))
-    inputs = _inputs(plan, body, names, product)
-    leaves = {} if product is None or product.tile is None else product.tile.leaves
-    read = {node: each for node, each in inputs.items() if node not in leaves}
+    inputs, known = _inputs(plan, body, names, product, whole)
+    read = {node: each for node, each in inputs.items() if node not in known}
     called = assigned_names(group.members)
     values = _Values(group, body, inputs, called, tables)
     for node in group.members:
@@ -88,18 +88,37 @@ def written(
 
 
 def _inputs(
-    plan: Plan, body: Body, names: Mapping[Node, str], product: Product | None
-) -> dict[Node, Parameter]:
-    """What is read element by element. What the tile of an operand reads, too, is one parameter."""
+    plan: Plan,
+    body: Body,
+    names: Mapping[Node, str],
+    product: Product | None,
+    whole: Sequence[Tensor],
+) -> tuple[dict[Node, Parameter], set[Node]]:
+    """What is read element by element, and what of it is a parameter already: an operand of the
+    product, or what the tile of one is computed from.
+    """
     leaves = {} if product is None or product.tile is None else product.tile.leaves
-    made = {}
+    operands = {} if product is None else _operands(product, whole)
+    made, known = {}, set()
     for node, pattern in plan.patterns.items():
-        known = leaves.get(node)
-        name = body.name(base_name(node, names)) if known is None else known
-        made[node] = Parameter(name, value_of(node).dtype, *pattern)
-        if known is not None and made[node].shape(plan.form) != leaf_shape(node):
+        name = leaves.get(node) or operands.get(node) or ""
+        parameter = Parameter(name, value_of(node).dtype, *pattern)
+        if node in leaves and parameter.shape(plan.form) != leaf_shape(node):
             raise NoRuleError("a tensor that is read in two shapes")
-    return made
+        shapes = [each.shape for each in whole if each.node is node and not each.order]
+        if name and parameter.shape(plan.form) in shapes:
+            known.add(node)
+        else:
+            parameter = replace(parameter, name=body.name(base_name(node, names)))
+        made[node] = parameter
+    return made, known
+
+
+def _operands(product: Product, whole: Sequence[Tensor]) -> dict[Node, str]:
+    """The names of the matrices of a product by their nodes, which come first in a kernel."""
+    if product.window is not None or product.tile is not None:
+        return {}
+    return {each.node: name for each, name in zip(whole, (product.a, product.b), strict=False)}
 
 
 def _product(
@@ -121,7 +140,11 @@ def _product(
             arguments += [Tensor(leaf, leaf_shape(leaf)) for leaf in tile.leaves]
             called.append(tile.name)
             continue
-        arguments.append(_matrix(each, is_flipped, form))
+        matrix = _matrix(each, is_flipped, form)
+        if matrix in arguments:  # times itself
+            called.append(called[0])
+            continue
+        arguments.append(matrix)
         called.append(body.name(base_name(each, names)))
     depth = shape_of(nodes[0])[-1]
     body.name("product")
