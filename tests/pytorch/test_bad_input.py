@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+import tileworkbench as tw
 from tileworkbench.pytorch.backend import Settings, tile_backend
 from tileworkbench.pytorch.report import Report
 
@@ -74,3 +75,54 @@ def test_sparse_and_quantised_tensors_are_torchs() -> None:
     q = torch.quantize_per_tensor(dense, 0.1, 0, torch.qint8)
     found = compiled(lambda q: q.dequantize() * 2 + 1, Report())(q)
     torch.testing.assert_close(found, q.dequantize() * 2 + 1)
+
+
+def lines(call: Any, *args: Any) -> list[str]:
+    """What the report of a function says of what runs outside of its graphs; its results agree."""
+    torch._dynamo.reset()
+    tiled = tw.tile(call)
+    torch.testing.assert_close(tiled(*args), call(*args), rtol=1e-4, atol=1e-4)
+    return tiled.report.breaks
+
+
+def test_what_torch_does_not_capture_has_a_line() -> None:
+    dense = torch.randn(128, 64)
+    sparse = dense.relu().to_sparse()
+    quantised = torch.quantize_per_tensor(dense, 0.1, 0, torch.qint8)
+
+    def thick(a: Any) -> Any:
+        return (a * 2).to_dense() + 1
+
+    def floats(q: Any) -> Any:
+        return torch.tanh(q.dequantize()) * 2
+
+    def same(x: Any) -> Any:
+        return x
+
+    none = "all of '{}': torch captures no operation of it"
+    assert lines(thick, sparse) == [none.format("thick") + ", which takes a sparse_coo tensor"]
+    assert lines(floats, quantised) == [none.format("floats") + ", which takes a quantised tensor"]
+    assert lines(same, dense) == [none.format("same")]
+
+    def positive(x: Any) -> Any:
+        return x[x > 0] * 2
+
+    def largest(x: Any) -> Any:
+        return torch.tanh(x) * x.max().item()
+
+    def printed(x: Any) -> Any:
+        y = torch.tanh(x) * 2
+        print("between")
+        return torch.sin(y) + 1
+
+    for call in (positive, largest, printed):
+        (line,) = lines(call, dense)
+        assert line.startswith("line ")
+
+
+def test_a_module_in_training_drops_as_torch_does() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Dropout(0.5))
+    tiled, x = tw.tile(net.train()), torch.randn(256, 64)
+    tiled.check(x)  # from the same state of the generator
+    reason = "a random number is torch's own"
+    assert ("aten.native_dropout.default", reason) in tiled.report.in_torch

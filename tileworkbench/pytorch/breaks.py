@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,6 +22,19 @@ def breaks_of_graphs(report: Report) -> Iterator[None]:
             for place, each in enumerate(reasons[before:]):
                 said = explained[place] if place < len(explained) else str(each.reason)
                 report.breaks.append(_told(each, said))
+
+
+def not_captured(name: str, args: Sequence[Any]) -> str:
+    """Why torch captured nothing of a call, as far as its arguments tell."""
+    import torch
+
+    kinds = [
+        "a quantised" if each.is_quantized else f"a {str(each.layout).removeprefix('torch.')}"
+        for each in args
+        if isinstance(each, torch.Tensor) and (each.is_quantized or each.layout != torch.strided)
+    ]
+    why = f", which takes {kinds[0]} tensor" if kinds else ""
+    return f"all of '{name}': torch captures no operation of it{why}"
 
 
 def _reasons() -> list[Any]:

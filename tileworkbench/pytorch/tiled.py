@@ -11,7 +11,7 @@ from tileworkbench.bench.timing import BenchResult, measure, refuse_simulated
 from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.pytorch.agreement import Agreement, compare_with_torch
 from tileworkbench.pytorch.backend import Settings, tile_backend
-from tileworkbench.pytorch.breaks import breaks_of_graphs
+from tileworkbench.pytorch.breaks import breaks_of_graphs, not_captured
 from tileworkbench.pytorch.report import Part, Report
 from tileworkbench.viz.display import function_mimebundle
 from tileworkbench.viz.model.bundle import Bundle
@@ -49,7 +49,10 @@ class Tiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with breaks_of_graphs(self.report):
-            return self._compiled(*args, **kwargs)
+            result = self._compiled(*args, **kwargs)
+        if not self.report.operations and not self.report.breaks:
+            self.report.breaks.append(not_captured(self.name, (*args, *kwargs.values())))
+        return result
 
     def __getattr__(self, name: str) -> Any:
         # A module keeps its parameters and submodules.
