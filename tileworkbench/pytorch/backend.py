@@ -145,13 +145,13 @@ def _add_call(graph: Any, made: dict[Node, Any], call: Call) -> None:
 def _names(nodes: Sequence[Node], names: Sequence[str]) -> dict[Node, str]:
     """The names of a graph's inputs, where they are known."""
     inputs = [node for node in nodes if node.op == "placeholder"]
-    found: dict[Node, str] = {}
+    named: dict[Node, str] = {}
     for place, node in enumerate(inputs):
         numbered = re.fullmatch(r"primals_(\d+)", node.name)
         at = int(numbered[1]) - 1 if numbered else place
         if (numbered or node.name.startswith("arg")) and at < len(names):
-            found[node] = names[at]
-    return found
+            named[node] = names[at]
+    return named
 
 
 def plain_name(name: str) -> str:

@@ -119,7 +119,7 @@ def depth_of(product: Node) -> int:
 
 
 def is_tried(product: Node) -> bool:
-    """Whether a product of matrices has so much work that a kernel of it is timed beside torch's."""
+    """Whether a product of matrices has so much work that its kernel is timed beside torch's."""
     return not is_convolution(product) and operations_of(product) >= LEAST_TRIED
 
 

@@ -433,29 +433,25 @@ def translate_start(
 
 def translate_commit(engine: Engine) -> Execute:
     """The closure of `commit_group`."""
-
-    def commit(frame: Any) -> None:
-        if frame.flights is not None:
-            frame.flights.commit(frame, engine)
-
-    return commit
+    return _with_flights(lambda flights, frame: flights.commit(frame, engine))
 
 
 def translate_fence(kind: str) -> Execute:
     """The closure of `fence`; of memory alone the order of statements is enough."""
-
-    def fence(frame: Any) -> None:
-        if frame.flights is not None:
-            frame.flights.fence(frame, kind)
-
-    return fence
+    return _with_flights(lambda flights, frame: flights.fence(frame, kind))
 
 
 def translate_wait(stmt: simt.WaitGroup) -> Execute:
     """The closure of `wait_group`."""
+    engine, pending, sources = stmt.engine, stmt.pending, stmt.sources
+    return _with_flights(lambda flights, frame: flights.wait(frame, engine, pending, sources))
 
-    def wait(frame: Any) -> None:
+
+def _with_flights(act: Callable[[Flights, Any], None]) -> Execute:
+    """`act` in kernels that start operations; in others there is nothing to do."""
+
+    def execute(frame: Any) -> None:
         if frame.flights is not None:
-            frame.flights.wait(frame, stmt.engine, stmt.pending, stmt.sources)
+            act(frame.flights, frame)
 
-    return wait
+    return execute
