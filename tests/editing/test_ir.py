@@ -150,9 +150,31 @@ def test_after_which_pass() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "rule"),
+    [
+        ("T.gemm(A_shared, B_shared", "T.gemm(B_shared, A_shared", "K is 64 and 32 in A and B"),
+        ("k * 16:k * 16 + 16], A_shared)", "k * 16:k * 16 + 8], A_shared)", "(32, 8) does not fit"),
+        ("B_shared, C_local)", "B_shared, C_local, transpose_B=True)", "K is 16 and 64 in A and B"),
+    ],
+)
+def test_operands_that_do_not_fit_name_line_and_rule(old: str, new: str, rule: str) -> None:
+    page = matmul(64, 64, 64, "float16", block_M=32, block_N=64, block_K=16)
+    kernel = tw.compile(page, target="sim:sm_80")
+    text = kernel.passes["plan_pipelines"].ir.replace(old, new, 1)
+    assert text != kernel.passes["plan_pipelines"].ir
+    with pytest.raises(TileError) as caught:
+        kernel.edit_ir(text, "plan_pipelines")
+    assert rule in str(caught.value)
+    assert caught.value.span is not None
+    assert new in text.splitlines()[caught.value.span.line - 1]
+
+
 def test_a_pass_that_fails_after_an_edit_leaves_its_record() -> None:
     kernel = tw.compile(PAGE, target="sim:sm_80")
-    text = kernel.passes["plan_pipelines"].ir.replace("(32, 32)", "(320, 320)", 1)
+    small = 'A_shared = T.alloc_shared((32, 32), "float32")'
+    large = 'D_shared = T.alloc_shared((320, 320), "float32")\n        T.fill(D_shared, 0.0)'
+    text = kernel.passes["plan_pipelines"].ir.replace(small, f"{small}\n        {large}")
     with pytest.raises(CompileError) as caught:
         kernel.edit_ir(text, "plan_pipelines")
     record = record_of(caught.value)

@@ -42,7 +42,7 @@ class Spent:
 class Wait:
     """A loop whose iterations each wait for memory, or for the sum of the one before.
 
-    `kind` is ``load`` (into shared memory, nothing ahead), ``ahead`` (copies issued `ahead`
+    `kind` is ``load`` (a tile into shared memory, nothing ahead), ``ahead`` (copies issued `ahead`
     iterations before), ``element`` (a value for the threads themselves) or ``sum``. `sites` are
     those of its statements, without loops in it that wait themselves.
     """
@@ -154,6 +154,7 @@ class _Loop:
     phases: dict[Buffer, int] = field(default_factory=dict)  # and in it
     waited: list[Buffer] = field(default_factory=list)  # barriers that it waits for itself
     sums: int = 0
+    meets: bool = False  # its threads wait for each other
     sites: set[int] = field(default_factory=set)
 
 
@@ -215,6 +216,8 @@ class _Walker:
                 self.product(site, stmt.b.buffer, times * 2 * 16 * stmt.n * stmt.k)
             case simt.Barrier():
                 work.barriers[site] = work.barriers.get(site, 0.0) + times
+                for each in self.loops:
+                    each.meets = True
             case simt.Exchange():
                 self.spend(site, _SHUFFLE, times)
             case simt.WaitGroup(pending):
@@ -364,7 +367,7 @@ def _variables(value: Expr) -> set[Var]:
 
 def _waits(loop: _Loop) -> Iterator[Wait]:
     """What each iteration of a loop waits for."""
-    if loop.loads == "shared":
+    if loop.loads == "shared" and loop.meets:
         yield Wait("load", loop.site, loop.trips, sites=frozenset(loop.sites))
     elif loop.issues and loop.pending >= 0:
         yield Wait("ahead", loop.site, loop.trips, loop.pending + 1)

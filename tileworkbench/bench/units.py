@@ -43,6 +43,24 @@ def format_error(error: float) -> str:
     return "0" if error == 0 else f"{error:.0e}" if math.isfinite(error) else str(error)
 
 
+def told_apart(one: float, other: float) -> tuple[str, str]:
+    """Two numbers as text, with two digits beyond the first in which they differ, four at least:
+    the last digits of a sum are another processor's others. Whole numbers have all their digits.
+    """
+    pair, digits = (float(one), float(other)), 4
+    distance = abs(pair[0] - pair[1])
+    if 0 < distance < math.inf:  # no NaN either
+        digits = max(digits, 2 - math.floor(math.log10(distance / max(map(abs, pair)))))
+    first, second = (_with_digits(value, digits) for value in pair)
+    return first, second
+
+
+def _with_digits(value: float, digits: int) -> str:
+    if value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return f"{value:.{digits}g}" if digits < 16 else str(value)
+
+
 def rate_unit(dtypes: Sequence[str]) -> str:
     """``GOP/s`` where all these element types are integers, else ``GFLOP/s``."""
     whole = [name.startswith(("int", "uint")) for name in dtypes]

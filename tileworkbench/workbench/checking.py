@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tileworkbench.bench.units import told_apart
 from tileworkbench.compiler.diagnostics import (
     ArgumentError,
     CheckError,
@@ -328,9 +329,10 @@ def _mismatch(
     if box == [(0, extent) for extent in bad.shape]:
         where = "they are everywhere"
     at = ", ".join(map(str, first))
+    found, wanted = told_apart(got[first], want[first])
     return CheckError(
         f"'{kernel.name}' disagrees with the reference in {int(bad.sum())} of {bad.size} elements "
-        f"of '{name}': first at [{at}], where it is {got[first]:.6g} instead of {want[first]:.6g}; "
+        f"of '{name}': first at [{at}], where it is {found} instead of {wanted}; "
         f"largest error {error[worst]:.3g} at [{', '.join(map(str, worst))}]; {where}; the "
         f"relative tolerance is {tolerance.relative:g}, that of {tolerance.reason}",
         hint="the kernel's .validate(...) on these arguments names the pass that broke it, if one "

@@ -19,6 +19,7 @@ from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.printer import print_expr, print_stmt
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import bound_by
+from tileworkbench.compiler.ir.shapes import shape_fault
 from tileworkbench.compiler.ir.sizes import MOST_BYTES, least_bytes
 from tileworkbench.compiler.ir.types import BOOL, HANDLE
 
@@ -237,6 +238,9 @@ class _Verifier:
                 self.exchange(stmt)
             case tile.Reduce(src=src, dim=dim) if not 0 <= dim < len(src.shape):
                 self.fail(f"dimension {dim} of '{src.name}'", stmt)
+            case tile.Gemm() | tile.Copy() | tile.Scan() | tile.Reduce():
+                if fault := shape_fault(stmt):
+                    self.fail(fault, stmt)
 
     def atomic(self, stmt: st.Atomic) -> None:
         self.element(stmt.buffer, stmt.indices, stmt)

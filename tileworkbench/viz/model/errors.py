@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tileworkbench.bench.units import told_apart
 from tileworkbench.compiler.ir.simt import LANGUAGE_WARP
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.error_map import ErrorMap
@@ -122,6 +123,12 @@ def window(errors: ErrorMap, top: int, left: int, rows: int, columns: int) -> di
         name: packed_text(np.where(wrong, values.reshape(-1)[flat], -1))
         for name, values in _owners(errors).items()
     }
+    texts = [
+        told_apart(*pair) if each else ("", "")
+        for *pair, each in zip(
+            errors.got.reshape(-1)[flat], errors.expected.reshape(-1)[flat], wrong, strict=True
+        )
+    ]
     return {
         "top": top,
         "left": left,
@@ -132,15 +139,10 @@ def window(errors: ErrorMap, top: int, left: int, rows: int, columns: int) -> di
         "place": packed_text(places.reshape(-1)),
         "level": packed_text(level.reshape(-1)),
         "wrong": packed_text((grouped > 0).sum(axis=2).reshape(-1)),
-        "got": _texts(errors.got, flat, wrong),
-        "expected": _texts(errors.expected, flat, wrong),
+        "got": [found for found, _ in texts],
+        "expected": [wanted for _, wanted in texts],
         "owners": owners,
     }
-
-
-def _texts(values: np.ndarray[Any, Any], places: Any, wrong: Any) -> list[str]:
-    kept = values.reshape(-1)[places]
-    return [f"{value:.6g}" if each else "" for value, each in zip(kept, wrong, strict=True)]
 
 
 def _owners(errors: ErrorMap) -> dict[str, np.ndarray[Any, Any]]:
@@ -188,7 +190,13 @@ def section(view: KernelView, opened: bool) -> str:
     height, width = _extent(errors)
     shown = window(errors, 0, 0, height, width)
     rows = [
-        [html.text(_text(row[key])) for key in ("element", "got", "expected", *_WHO)]
+        [
+            html.text(each)
+            for each in (
+                *(_text(row["element"]), *told_apart(row["got"], row["expected"])),
+                *(_text(row[key]) for key in _WHO),
+            )
+        ]
         for row in errors.rows(_ROWS)
     ]
     body = [
@@ -209,7 +217,7 @@ def _text(value: Any) -> str:
         return "–"
     if isinstance(value, list):
         return f"[{', '.join(map(str, value))}]"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return str(value)
 
 
 def _picture(errors: ErrorMap, shown: dict[str, Any]) -> str:
