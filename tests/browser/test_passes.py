@@ -175,6 +175,7 @@ def check_editing(notebook: NotebookPage, view: Locator) -> None:
     notebook.page.evaluate(edit)
     notebook.run_cell(2)
     made = notebook.output(2)
+    expect(made.locator(".tw-chip.tw-warn")).to_have_text("IR edited after plan_pipelines")
     made.locator("[data-tab=passes]").click()
     made.get_by_role("option", name="edited").click()
     expect(made.locator(".tw-diff .tw-changed .tw-new")).to_contain_text("T.fill(C_local, 1.0)")

@@ -13,6 +13,7 @@ from tileworkbench.compiler.diagnostics import CompileError, TileError
 from tileworkbench.compiler.driver import record_of
 from tileworkbench.editing.ir import edit_ir
 from tileworkbench.kernels import matmul
+from tileworkbench.viz.model.card import card_html, card_model
 from tileworkbench.viz.model.passes import printed
 
 PAGE = matmul(64, 64, 64, "float32", block_M=32, block_N=32, block_K=32)
@@ -38,6 +39,10 @@ def test_an_edit_is_compiled_from_there_on(target: str) -> None:
     edited = kernel.edit_ir(text, "check_accesses")
     np.testing.assert_allclose(edited(A, B), kernel(A, B) + 1.0, rtol=1e-5, atol=1e-4)
     assert edited.passes["edited"].changed
+    view = edited.view()
+    assert card_model(view)["edited"] == "IR edited after check_accesses"
+    assert "IR edited after check_accesses" in card_html(view)
+    assert card_model(kernel.view())["edited"] == ""
     assert "1.0" in edited.passes.diff("edited")
     assert kernel.passes[-1].ir == tw.compile(PAGE, target=target).passes[-1].ir  # as it was
     stored = pickle.loads(pickle.dumps(edited))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tileworkbench.bench.points import Trail
 from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.lowering import EDITED
 from tileworkbench.compiler.sim.report import AccessCount
 from tileworkbench.viz.model.view import KernelView
 
@@ -44,6 +45,7 @@ def make_view(kernel: Kernel, roofline: bool) -> KernelView:
         requests=lambda: kernel.requests,
         unlisted=lambda: tuple((each.scope, each.text) for each in kernel.unlisted),
         resources=tuple(_resource_line(entry) for entry in stats.resources),
+        edited=_edited(kernel),
         variants=(*_variant_lines(kernel), *_copy_lines(kernel)),
         shared=_shared_memories(kernel),
         pipelining=kernel,
@@ -67,6 +69,17 @@ def make_view(kernel: Kernel, roofline: bool) -> KernelView:
     trail = kernel.trail.on(machine.name)
     trailed = tuple(replace(point, trail=trail) for point in points)
     return replace(made, machine=machine, points=trailed)
+
+
+def _edited(kernel: Kernel) -> str:
+    """``code edited``, ``IR edited after plan_pipelines``: what an edit left of the original."""
+    if kernel.compiled.options.code is not None:
+        return "code edited"
+    names = [snapshot.name for snapshot in kernel.record.snapshots]
+    if EDITED not in names:
+        return ""
+    before = names[: names.index(EDITED)]
+    return f"IR edited after {before[-1] if before else 'the front end'}"
 
 
 def footprint_of(kernel: Kernel, block: int | None, records: bool) -> Footprint | None:

@@ -96,6 +96,7 @@ def card_model(view: KernelView) -> dict[str, Any]:
         "constants": [list(pair) for pair in record.constants],
         "target": record.target,
         "level": record.level,
+        "edited": view.edited,
         "facts": [
             {"label": label, "value": value, "hint": hint}
             for label, value, hint in facts(view, live=True)
@@ -181,6 +182,8 @@ def _static_head(view: KernelView) -> str:
     name = html.tag("b", f"{html.MONO};font-size:15px;margin-right:8px", html.text(record.name))
     chips = [html.chip(f"{key}={value}") for key, value in record.constants[:12]]
     chips.append(html.chip(record.target, html.ACCENT))
+    if view.edited:
+        chips.append(html.chip(view.edited, html.WARN))
     if view.check is not None:
         chips.append(html.chip(check_text(view.check), html.GOOD if view.check.ok else html.BAD))
     shown = facts(view, live=False)

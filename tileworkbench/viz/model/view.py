@@ -94,6 +94,7 @@ class KernelView:
         unlisted: scope and a line for each access whose address is not known beforehand.
         resources: one line per function that NVRTC compiled; they depend on its version, so only
             live views show them.
+        edited: what the user wrote in place of the compiler, ``edited IR``, empty for nothing.
         variants: one line per code of a kernel that has several, saying for which arguments, and
             per copy that a copy engine does, or why not.
         masked: what was accessed outside tensors in the last simulated run, by line, each with
@@ -131,6 +132,7 @@ class KernelView:
     requests: Callable[[], tuple[WarpAccess, ...] | tuple[VectorAccess, ...]] = tuple
     unlisted: Callable[[], tuple[tuple[str, str], ...]] = tuple
     resources: tuple[str, ...] = ()
+    edited: str = ""
     variants: tuple[str, ...] = ()
     line_costs: Callable[[], list[dict[str, Any]]] = list
     annotated: bool = False

@@ -31,13 +31,14 @@ export function render({ model, el }) {
   }
 
   function head() {
-    const { check, level, timings } = card;
+    const { check, edited, level, timings } = card;
     const steps = timings.map((/** @type {{ step: string, time: string }} */ timing) => `${timing.step}: ${timing.time}`).join("\n");
     return [
       tw.span("tw-title", card.name),
       ...card.constants.map((/** @type {[string, any]} */ [key, value]) => tw.chip(`${key}=${value}`)),
       tw.chip(card.target, "tw-accent"),
       level && !card.target.includes(level) ? tw.chip(level, "", "instruction set") : null,
+      edited ? tw.chip(edited, "tw-warn", "not what the compiler made of the cell") : null,
       check ? tw.chip(check.text, check.ok ? "tw-good" : "tw-bad", check.detail) : null,
       tw.space(),
       tw.el("span", { class: "tw-status", title: steps || null }, card.status),
