@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -167,3 +168,36 @@ def test_names_in_a_loop_end_with_it() -> None:
 
 def test_every_stage_has_a_table() -> None:
     assert set(LEGAL) == set(Stage)
+
+
+FITTING = """\
+@T.program(stage="tile")
+def f(G: T.Tensor((64, 32), "float16")):
+    with T.Kernel(1, threads=32) as bx:
+        A = T.alloc_shared((64, 32), "float16")
+        B = T.alloc_shared((32, 128), "float16")
+        C = T.alloc_fragment((64, 128), "float32")
+        R = T.alloc_fragment((64,), "float32")
+        T.copy(G[0:64, 0:32], A)
+        T.fill(B, T.float16(0.0))
+        T.gemm(A, B, C)
+        T.scan_sum(C, C, dim=1, reverse=False)
+        T.reduce_sum(C, R, dim=1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rule"),
+    [
+        ("(A, B, C)", "(B, A, C)", "K is 128 and 64 in A and B in 'T.gemm(B, A, C)'"),
+        ("(A, B, C)", "(A, B, C, transpose_A=True)", "K is 64 and 32 in A and B"),
+        ("G[0:64, 0:32]", "G[0:64, 0:16]", r"(64, 16) does not fit (64, 32) in 'T.copy"),
+        ("C, R, dim=1", "C, R, dim=0", "(64, 128) without dimension 0 does not fit (64)"),
+        ("R = T.alloc_fragment((64,),", "R = T.alloc_fragment((1, 128),", "does not fit (1, 128)"),
+        ("T.scan_sum(C, C", "T.scan_sum(C, R", "(64, 128) does not fit (64)"),
+    ],
+)
+def test_operands_fit_each_other(old: str, new: str, rule: str) -> None:
+    verify(parse(FITTING))
+    with pytest.raises(VerifyError, match=re.escape(rule)):
+        verify(parse(FITTING.replace(old, new)))

@@ -16,22 +16,23 @@ def shape_fault(stmt: st.Stmt) -> str:
         case tile.Gemm():
             return _product(stmt)
         case tile.Copy(src=src, dst=dst):
-            sides = [[each for each in side.extents if const_int(each) != 1] for side in (src, dst)]
-        case tile.Scan(src=src, dst=dst):
-            sides = [list(src.extents), list(dst.extents)]
-        case tile.Reduce(src=src, dst=dst, dim=dim):
-            rest = [*src.shape[:dim], *src.shape[dim + 1 :]]
-            whole = len(dst.shape) == len(src.shape) and const_int(dst.shape[dim]) == 1
-            sides = [rest, [*dst.shape[:dim], *dst.shape[dim + 1 :]] if whole else [*dst.shape]]
-        case _:
-            return ""
-    if len(sides[0]) != len(sides[1]) and isinstance(stmt, tile.Copy):
-        return ""  # the pass that lowers copies says which dimensions it cannot match
-    if len(sides[0]) == len(sides[1]) and all(map(_may_equal, *sides)):
-        return ""
-    if isinstance(stmt, tile.Reduce):
-        return f"{_shown(src.shape)} without dimension {dim} does not fit {_shown(dst.shape)}"
-    return f"{_shown(src.extents)} does not fit {_shown(dst.extents)}"
+            one, other = (
+                [each for each in side.extents if const_int(each) != 1] for side in (src, dst)
+            )
+            # The pass that lowers copies says which dimensions it cannot match.
+            if len(one) == len(other) and not _may_be(one, other):
+                return f"{_shown(src.extents)} does not fit {_shown(dst.extents)}"
+        case tile.Scan(src=src, dst=dst) if not _may_be(src.extents, dst.extents):
+            return f"{_shown(src.extents)} does not fit {_shown(dst.extents)}"
+        case tile.Reduce(src=source, dst=into, dim=dim):
+            rest = [*source.shape[:dim], *source.shape[dim + 1 :]]
+            kept = [*into.shape]
+            if len(kept) == len(source.shape) and const_int(kept[dim]) == 1:
+                del kept[dim]
+            if not _may_be(rest, kept):
+                shapes = f"{_shown(source.shape)} without dimension {dim}"
+                return f"{shapes} does not fit {_shown(into.shape)}"
+    return ""
 
 
 def _product(stmt: tile.Gemm) -> str:
@@ -43,13 +44,15 @@ def _product(stmt: tile.Gemm) -> str:
         *(("K", k, k_b, "A and B"), ("M", m, m_c, "A and C")),
         ("N", n, n_c, "B and C"),
     ):
-        if not _may_equal(left, right):
+        if not _may_be([left], [right]):
             return f"{name} is {const_int(left)} and {const_int(right)} in {sides}"
     return ""
 
 
-def _may_equal(left: Expr, right: Expr) -> bool:
-    return None in (sizes := (const_int(left), const_int(right))) or sizes[0] == sizes[1]
+def _may_be(shape: Sequence[Expr], other: Sequence[Expr]) -> bool:
+    """Whether two shapes are the same as far as their extents are known."""
+    pairs = [(const_int(one), const_int(two)) for one, two in zip(shape, other, strict=False)]
+    return len(shape) == len(other) and all(None in pair or pair[0] == pair[1] for pair in pairs)
 
 
 def _shown(shape: Sequence[Expr]) -> str:
