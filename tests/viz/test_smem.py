@@ -84,6 +84,16 @@ def test_launches_are_chosen_among() -> None:
     ]
 
 
+def test_texts_of_limits_do_not_touch() -> None:
+    """160 and 163 KiB are 3 pixels apart."""
+    kernel = tw.compile(flash_attention(1, 2, 128, 128, 128, "float32"), target="sim:sm_90a")
+    drawn = ElementTree.fromstring(smem_svg(kernel.view().shared[0], smem.limits()))
+    texts = drawn.iter("{http://www.w3.org/2000/svg}text")
+    placed = [float(each.get("y", "")) for each in texts if float(each.get("x", "")) == 567]
+    assert len(placed) == 10  # a size and who has it, of five limits
+    assert all(below - above > 11 for above, below in pairwise(sorted(placed)))
+
+
 def test_numbers_of_lines_do_not_touch() -> None:
     kernel = tw.compile(flash_attention(1, 2, 128, 128, 64, "float32"), target="cpu")
     drawn = ElementTree.fromstring(smem_svg(kernel.view().shared[0], smem.limits()))

@@ -15,6 +15,7 @@ WIDTH, HEIGHT = 720, 330
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 158, 12, 58
 _CHARACTER = 6.7  # pixels of a letter, for what fits into a box
 _TICK_GAP = 10  # pixels between two line numbers
+_LABEL = 27  # pixels from one limit's two lines of text to the next
 
 
 class _Axes:
@@ -50,9 +51,12 @@ def smem_svg(
     ]
     for number, buffer in enumerate(shared.buffers):
         parts += _box(buffer, CATEGORIES[number % len(CATEGORIES)], axes)
-    for limit in axes.limits:
+    free = 0.0
+    for limit in sorted(axes.limits, reverse=True):
         names = ", ".join(limits[str(limit)])
-        parts.append(_limit(limit, names, axes, colours, shared.bytes_ > limit))
+        place = max(axes.y(limit), free)
+        free = place + _LABEL
+        parts.append(_limit(limit, names, axes, place, colours, shared.bytes_ > limit))
     return "".join([*parts, "</svg>"])
 
 
@@ -139,11 +143,17 @@ def _box(buffer: SharedBuffer, colour: tuple[int, int, int], axes: _Axes) -> lis
     return parts
 
 
-def _limit(limit: int, names: str, axes: _Axes, colours: Colours, over: bool) -> str:
+def _limit(
+    limit: int, names: str, axes: _Axes, place: float, colours: Colours, over: bool
+) -> str:
+    """A line, and at `place` its text: at the line, or below the text of the limit above it."""
     y = axes.y(limit)
     colour = colours["wrong"] if over else colours["text"]
     dashes = ' stroke-dasharray="6 4"'
-    drawn = draw_line(_LEFT, y, WIDTH - _RIGHT, y, colour, 1.2, dashes)
-    x, room = WIDTH - _RIGHT + 5, int((_RIGHT - 5) / _CHARACTER)
-    label = draw_text(x, y + 1, format_bytes(limit), colour, "start")
-    return drawn + label + draw_text(x, y + 13, clip(names, room), colour, "start")
+    end = WIDTH - _RIGHT
+    drawn = draw_line(_LEFT, y, end, y, colour, 1.2, dashes)
+    if place > y:
+        drawn += draw_line(end, y, end + 4, place - 3, colour, 0.8)
+    x, room = end + 5, int((_RIGHT - 5) / _CHARACTER)
+    label = draw_text(x, place + 1, format_bytes(limit), colour, "start")
+    return drawn + label + draw_text(x, place + 13, clip(names, room), colour, "start")
