@@ -88,3 +88,45 @@ def test_wrong_sliders(notebook: Notebook) -> None:
     assert notebook.run(f"%%tile add --slide block=32{made}").text == (
         "UsageError: '--slide': 'add' is compiled already; slide over a function"
     )
+
+
+CONSTANTS = """
+print("once")
+width = 2
+@T.macro
+def fill(tile, value):
+    for i in T.Parallel(block):
+        tile[i] = value
+def add(A: T.Tensor((N,), "float32")):
+    B = T.empty((N,), "float32")
+    with T.Kernel(T.ceildiv(N, block), threads=32) as bx:
+        tile = T.alloc_shared((block,), "float32")
+        fill(tile, 1.0)
+        for i in T.Parallel(block):
+            B[bx * block + i] = A[bx * block + i] + tile[i]
+    return B
+"""
+
+
+def test_constants_of_the_cell_are_swept(notebook: Notebook) -> None:
+    """Those of -D, those only given here, in macros and shapes too; nothing else runs again."""
+    done = notebook.run(f"%%tile -t sim:sm_80 -D N=256 --sweep block=32,64 N=128,512{CONSTANTS}")
+    assert done.out.count("once") == 1
+    points = done.value.points
+    assert [tuple(point.config.values()) for point in points] == [
+        *((32, 128), (32, 512), (64, 128), (64, 512))
+    ]
+    assert [point.kernel.grid for point in points] == [(4,), (16,), (2,), (8,)]
+    assert [point.shared_bytes for point in points] == [128, 128, 256, 256]
+    assert notebook.value("width") == 2 and notebook.value("'block' in globals()") is False
+
+
+def test_constants_of_the_cell_have_sliders(notebook: Notebook) -> None:
+    widget = notebook.run(f"%%tile -t sim:sm_80 -D N=256 --slide block=32,64 N=128,256{CONSTANTS}")
+    widget = widget.value
+    assert [slider["at"] for slider in widget.sliders] == [0, 1]
+    widget._receive(widget, {"type": "slide", "request": 1, "places": [1, 0]}, [])
+    assert [slider["at"] for slider in widget.sliders] == [1, 0]
+    assert notebook.value("add.kernel.grid") == (8,)  # what the cell compiled
+    wrong = notebook.run(f"%%tile -t sim:sm_80 --slide block=64 width=1,2 -D N=128{CONSTANTS}")
+    assert wrong.text.endswith("UsageError: '--slide width': no compile-time argument of 'add'")

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from itertools import product
 from math import isfinite, nan, prod
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from tileworkbench.api import Jit, Recipe
+from tileworkbench.api import Recipe
 from tileworkbench.bench.points import Machine, Point
 from tileworkbench.bench.timing import refuse_simulated
 from tileworkbench.bench.units import format_bytes, format_time
@@ -260,8 +260,18 @@ def _percent(part: float) -> str:
     return f"{part * 100:.0f} %" if isfinite(part) else ""
 
 
+class Variable(Protocol):
+    """A function whose compile-time arguments vary: `tw.jit` makes one."""
+
+    fn: Callable[..., Any]
+
+    def constants(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]: ...
+    def compile(self, **used: Any) -> Kernel: ...
+    def recipe(self, **used: Any) -> tuple[Recipe, Any]: ...
+
+
 def sweep(
-    jit: Jit,
+    jit: Variable,
     axes: Mapping[str, Sequence[Any]],
     *,
     constants: Mapping[str, Any] | None = None,
@@ -330,7 +340,7 @@ def sweep(
 
 
 def _check_axes(
-    jit: Jit, axes: Mapping[str, tuple[Any, ...]], constants: Mapping[str, Any]
+    jit: Variable, axes: Mapping[str, tuple[Any, ...]], constants: Mapping[str, Any]
 ) -> None:
     name = jit.fn.__name__
     if not axes or not all(axes.values()):
@@ -348,7 +358,7 @@ def _check_axes(
 
 
 def _point(
-    jit: Jit,
+    jit: Variable,
     config: Mapping[str, Any],
     constants: Mapping[str, Any],
     bench: Callable[[Kernel], float] | None,
@@ -365,7 +375,7 @@ def _point(
         return SweepPoint(config, error=said(error), kernel=kernel)
 
 
-def _traced(jit: Jit, config: Mapping[str, Any], constants: Mapping[str, Any]) -> SweepPoint:
+def _traced(jit: Variable, config: Mapping[str, Any], constants: Mapping[str, Any]) -> SweepPoint:
     """A combination that is still to be compiled."""
     try:
         return SweepPoint(config, recipe=jit.recipe(**jit.constants(constants)[0])[0])

@@ -329,10 +329,10 @@ def _mismatch(
     if box == [(0, extent) for extent in bad.shape]:
         where = "they are everywhere"
     at = ", ".join(map(str, first))
-    found, wanted = told_apart(got[first], want[first])
+    shown, wanted = told_apart(got[first], want[first])
     return CheckError(
         f"'{kernel.name}' disagrees with the reference in {int(bad.sum())} of {bad.size} elements "
-        f"of '{name}': first at [{at}], where it is {found} instead of {wanted}; "
+        f"of '{name}': first at [{at}], where it is {shown} instead of {wanted}; "
         f"largest error {error[worst]:.3g} at [{', '.join(map(str, worst))}]; {where}; the "
         f"relative tolerance is {tolerance.relative:g}, that of {tolerance.reason}",
         hint="the kernel's .validate(...) on these arguments names the pass that broke it, if one "

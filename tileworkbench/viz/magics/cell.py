@@ -38,6 +38,7 @@ from tileworkbench.viz.magics.source import (
     read_cell,
     remember_lines,
 )
+from tileworkbench.viz.magics.variants import CellVariants, closed_names, definitions_of
 from tileworkbench.viz.model.bundle import in_notebook
 from tileworkbench.workbench.comparison import compare
 from tileworkbench.workbench.inputs import make_inputs
@@ -67,6 +68,8 @@ class _Cell:
         self._namespace = shell.user_ns
         self._arguments: Sequence[Any] | None = None
         self._reference: Callable[..., Any] | None = None  # of --check
+        self._closed: Sequence[str] = ()  # names of --sweep and --slide that the cell closes over
+        self._again: Callable[[dict[str, Any]], Jit] | None = None
         self._constants = {
             name: self._evaluate(f"-D {name}={text}", text) for name, text in options.defines
         }
@@ -76,6 +79,11 @@ class _Cell:
             source = read_cell(self._shell, line, cell)
         check_mentioned(source, self._constants)
         options = self._options
+        self._closed = closed_names(source.tree, dict((*options.sweep, *options.slide)))
+        for flag, axes in (("--sweep", options.sweep), ("--slide", options.slide)):
+            for each, values in self._values(flag, axes).items():
+                if each in self._closed:
+                    self._constants.setdefault(each, *values[:1])
         decorate = functools.partial(
             jit,
             target=options.target,
@@ -88,9 +96,10 @@ class _Cell:
                 print(f"'--disable {name}': {target} has no such pass")
         start = time.perf_counter()
         with shown_from(self._shell, source.file, _RUN, _CHECK):
-            execute(self._shell, source, self._constants, decorate)
+            execute(self._shell, source, self._constants, decorate, self._namespace)
             self._say(f"ran the cell in {_milliseconds(start)}")
             name = self._subject(source)
+            self._again = functools.partial(self._remade, source, name, decorate)
             if options.args is not None:
                 self._arguments = self._evaluate(f"--args {options.args}", f"({options.args},)")
             swept = self._sweep(name)
@@ -154,12 +163,7 @@ class _Cell:
                 raise UsageError(f"'{name}' is tuned when it is called: call it with --run")
             return subject.kernel
         elif isinstance(subject, Jit):
-            if target is not None or sanitize or disable or fast:
-                wanted = subject.target if target is None else target
-                subject = subject.with_target(
-                    wanted, sanitize=sanitize or None, disable=disable or None, fast_math=fast
-                )
-                self._namespace[name] = subject
+            subject = self._namespace[name] = self._with_flags(subject)
             used, missing = subject.constants(self._constants)
             if self._arguments is not None and subject.is_eager:
                 kernel, self._arguments = subject.prepare(*self._arguments, **used)
@@ -174,6 +178,39 @@ class _Cell:
         how = f"cached ({kernel.record.cached})" if kernel.record.cached else "compiled"
         self._say(f"{name}: {how} for {kernel.target} in {_milliseconds(start)}")
         return kernel
+
+    def _with_flags(self, subject: Jit) -> Jit:
+        """The function as the flags want it compiled."""
+        target, sanitize = self._options.target, self._options.sanitize
+        disable, fast = self._disabled(target), self._options.fast_math or None
+        if target is None and not (sanitize or disable or fast):
+            return subject
+        wanted = subject.target if target is None else target
+        return subject.with_target(
+            wanted, sanitize=sanitize or None, disable=disable or None, fast_math=fast
+        )
+
+    def _variants(self, flag: str, name: str, does: str) -> Jit | CellVariants:
+        """The function that --sweep or --slide compiles again and again."""
+        subject = self._namespace[name]
+        if not isinstance(subject, Jit):
+            raise UsageError(f"'{flag}': '{name}' is compiled already; {does} a function")
+        subject = self._with_flags(subject)
+        if not self._closed or self._again is None:
+            return subject
+        return CellVariants(subject, self._closed, self._again)
+
+    def _remade(
+        self, source: CellSource, name: str, decorate: Callable[..., Any], values: dict[str, Any]
+    ) -> Jit:
+        """The function of that name, defined anew with other values of its constants; the user's
+        names stay as they are.
+        """
+        scratch = dict(self._namespace)
+        constants = {**self._constants, **values}
+        execute(self._shell, definitions_of(source), constants, decorate, scratch)
+        made: Jit = scratch[name]
+        return self._with_flags(made)
 
     def _refuse_without_shapes(self, name: str, missing: list[str]) -> None:
         options = self._options
@@ -225,9 +262,7 @@ class _Cell:
         """The card with the sliders of --slide."""
         from tileworkbench.viz.widgets.card import SlidingCardWidget
 
-        subject = self._namespace[name]
-        if not isinstance(subject, Jit):
-            raise UsageError(f"'--slide': '{name}' is compiled already; slide over a function")
+        subject = self._variants("--slide", name, "slide over")
         axes = self._values("--slide", self._options.slide)
         fixed, _ = subject.constants(self._constants)
         first = {each: values[0] for each, values in axes.items()}
@@ -250,13 +285,8 @@ class _Cell:
         options = self._options
         if not options.sweep:
             return None
-        subject = self._namespace[name]
-        if not isinstance(subject, Jit):
-            raise UsageError(f"'--sweep': '{name}' is compiled already; sweep a function")
-        if options.target is not None:
-            subject = subject.with_target(options.target)
-
-        target = str(resolve_target(subject.target or "auto"))
+        subject = self._variants("--sweep", name, "sweep")
+        target = str(resolve_target(options.target or self._namespace[name].target or "auto"))
         measured = options.measures and self._can_measure(name, target)
 
         bar = Progress()

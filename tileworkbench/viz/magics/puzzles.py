@@ -31,7 +31,7 @@ def run_puzzle(shell: InteractiveShell, line: str, cell: str, number: str) -> An
         with shown_from(shell):
             source = read_cell(shell, line, cell)
         with shown_from(shell, source.file), time_limit(judging.SECONDS, source.file):
-            execute(shell, source, {}, functools.partial(jit, target=task.target))
+            execute(shell, source, {}, functools.partial(jit, target=task.target), shell.user_ns)
         with shown_from(shell, source.file):
             verdict = judging.judge(task, _answer(shell, source.tree, task))
         solved = True

@@ -119,12 +119,13 @@ def execute(
     source: CellSource,
     constants: Mapping[str, Any],
     decorate: Callable[[Callable[..., Any]], Any],
+    namespace: dict[str, Any],
 ) -> None:
-    """Run a cell in the user's namespace, `constants` seen by its code alone.
+    """Run a cell in a namespace, `constants` seen by its code alone.
 
     Kernel functions without a decorator get `decorate`.
     """
-    namespace, compiler = shell.user_ns, _compiler(shell)
+    compiler = _compiler(shell)
     for node in kernel_functions(source.tree):
         if not node.decorator_list:
             node.decorator_list.append(ast.copy_location(ast.Name(_DECORATOR, ast.Load()), node))
@@ -132,7 +133,7 @@ def execute(
     namespace[_DECORATOR] = decorate
     try:
         if constants:
-            _execute_closed(shell, source, constants)
+            _execute_closed(shell, source, constants, namespace)
         else:
             exec(code, namespace)
     finally:
@@ -140,7 +141,10 @@ def execute(
 
 
 def _execute_closed(
-    shell: InteractiveShell, source: CellSource, constants: Mapping[str, Any]
+    shell: InteractiveShell,
+    source: CellSource,
+    constants: Mapping[str, Any],
+    namespace: dict[str, Any],
 ) -> None:
     """Run a cell as the body of a function that has the constants as parameters.
 
@@ -163,8 +167,8 @@ def _execute_closed(
     imports = compiler(ast.Module(outside, type_ignores=[]), source.file, "exec")
     code = compiler(module, source.file, "exec")
     inner = next(value for value in code.co_consts if isinstance(value, CodeType))
-    exec(imports, shell.user_ns)
-    FunctionType(inner, shell.user_ns)(**constants)
+    exec(imports, namespace)
+    FunctionType(inner, namespace)(**constants)
 
 
 def _compiler(shell: InteractiveShell) -> Callable[[ast.Module, str, str], CodeType]:

@@ -26,7 +26,7 @@ def run_torch(shell: InteractiveShell, line: str, cell: str, options: TorchOptio
         source = read_cell(shell, line, cell)
     namespace = shell.user_ns
     with shown_from(shell, source.file):
-        execute(shell, source, {}, _as_it_is)
+        execute(shell, source, {}, _as_it_is, shell.user_ns)
         name = _subject(source, namespace, options.name)
         arguments = _arguments(namespace, options.args)
         tiled = tile(namespace[name], target=options.target)

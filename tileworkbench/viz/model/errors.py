@@ -139,8 +139,8 @@ def window(errors: ErrorMap, top: int, left: int, rows: int, columns: int) -> di
         "place": packed_text(places.reshape(-1)),
         "level": packed_text(level.reshape(-1)),
         "wrong": packed_text((grouped > 0).sum(axis=2).reshape(-1)),
-        "got": [found for found, _ in texts],
-        "expected": [wanted for _, wanted in texts],
+        "got": [one for one, _ in texts],
+        "expected": [other for _, other in texts],
         "owners": owners,
     }
 
