@@ -477,6 +477,38 @@ def test_a_view_of_views_is_one() -> None:
     assert not views & set(names) and "aten::as_strided" in names
 
 
+def test_copies_of_what_nobody_writes_to_are_not_made() -> None:
+    def padded(x: Any) -> Any:
+        y = torch.sort(F.pad(torch.exp(x) * 2 + 1, (0, 0)), -1).values.clone().view(3, 64)
+        return torch.cumprod(y, -1), x.clone()
+
+    args = torch.rand(6, 32)
+    mine, copy = compiled(padded, Report())(args)
+    torch.testing.assert_close(mine, padded(args)[0])
+    assert copy.data_ptr() != args.data_ptr()  # the caller's own
+    call = compiled(padded, Report(), Settings())
+    with torch.no_grad():
+        call(args)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            call(args)
+    names = [event.name for event in profile.events()]
+    assert names.count("aten::clone") == 1 and "aten::constant_pad_nd" not in names
+
+
+def test_copies_of_what_is_written_to_stay() -> None:
+    def step(cache: Any, token: Any) -> Any:
+        before = cache.clone()
+        cache.mul_(2).add_(token)
+        return torch.cumprod(before, -1)
+
+    cache, token = torch.rand(7, 16), torch.rand(16)
+    mine, theirs = cache.clone(), cache.clone()
+    with torch.no_grad():
+        made = compiled(step, Report())(mine, token)
+        torch.testing.assert_close(made, step(theirs, token))
+    torch.testing.assert_close(mine, theirs)
+
+
 def test_views_of_a_cache_that_lies_in_a_larger_one() -> None:
     def step(cache: Any, at: Any, token: Any) -> Any:
         cache.index_copy_(0, at, token)

@@ -13,6 +13,7 @@ from typing import Any
 
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch.calls import Call
+from tileworkbench.pytorch.copies import drop_copies
 from tileworkbench.pytorch.folding import fold_constants
 from tileworkbench.pytorch.growing import (
     LEAST_ELEMENTS,
@@ -55,6 +56,7 @@ def compile_graph(
     import torch.fx
 
     fold_constants(module)
+    drop_copies(module.graph)
     use_vectors(module.graph)
     put_together = write_out(module.graph)
     while True:

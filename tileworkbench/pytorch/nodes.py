@@ -23,6 +23,14 @@ def value_of(node: Node) -> Any:
     return node.meta.get("val")
 
 
+def value_of_call(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What an operation makes of the values of nodes."""
+    import torch.fx
+
+    values, options = torch.fx.map_arg((args, kwargs), value_of)
+    return target(*values, **options)
+
+
 def shape_of(node: Node) -> Extents:
     """The extents of a node's tensor; an open size is its stand-in."""
     extents: Extents = node.meta.get("extents") or tuple(value_of(node).shape)

@@ -11,7 +11,14 @@ from typing import Any
 
 from tileworkbench.bench.products import product_rates
 from tileworkbench.pytorch.dtypes import name_of as dtype_name
-from tileworkbench.pytorch.nodes import Node, is_view, name_of, readers_of, value_of
+from tileworkbench.pytorch.nodes import (
+    Node,
+    is_view,
+    name_of,
+    readers_of,
+    value_of,
+    value_of_call,
+)
 
 _LEAST_WEIGHTS = 8192  # fewer are as fast in torch
 _PRODUCTS = ("aten.mm.default", "aten.addmm.default")
@@ -40,7 +47,7 @@ def use_vectors(graph: Any) -> None:
         graph.erase_node(node)
         for each in readers_of(made):
             if is_view(each):  # in the memory of the new product
-                each.meta["val"] = _value(each.target, each.args, each.kwargs)
+                each.meta["val"] = value_of_call(each.target, each.args, each.kwargs)
 
 
 def _operands(node: Node) -> tuple[Node, ...] | None:
@@ -68,13 +75,6 @@ def _operands(node: Node) -> tuple[Node, ...] | None:
 def _call(graph: Any, like: Node, target: Any, *args: Any) -> Node:
     """A new node with its value, at the user's line of `like`."""
     made = graph.call_function(target, args)
-    made.meta = {"val": _value(target, args, {}), "stack_trace": like.meta.get("stack_trace")}
+    value = value_of_call(target, args, {})
+    made.meta = {"val": value, "stack_trace": like.meta.get("stack_trace")}
     return made
-
-
-def _value(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What an operation makes of the values of nodes."""
-    import torch.fx
-
-    values, options = torch.fx.map_arg((args, kwargs), value_of)
-    return target(*values, **options)
