@@ -131,6 +131,34 @@ SEEN = (
         {"block_M": (1, *TILES), "block_N": (16, 64, 256, 1024)},
         seen=True,
     ),
+    Case(
+        "online softmax 512x8192",
+        kernels.online_softmax,
+        {"M": 512, "N": 8192},
+        {"block_M": (1, 4, 16), "block_N": (128, 512, 2048, 8192)},
+        seen=True,
+    ),
+    Case(
+        "cross entropy 256x16384",
+        kernels.cross_entropy,
+        {"M": 256, "N": 16384},
+        {"block_M": (1, 4, 16), "block_N": (128, 512, 2048, 8192)},
+        seen=True,
+    ),
+    Case(
+        "column sums 2048x1024",
+        column_sums,
+        {"M": 2048, "N": 1024},
+        {"block_M": (1, 8, 64, 256), "block_N": (16, 64, 256, 512)},
+        seen=True,
+    ),
+    Case(
+        "rope 1x512x8x64",
+        kernels.rope,
+        {"batch": 1, "seq_len": 512, "heads": 8, "dim": 64},
+        {"block_S": (1, 2, 8, 32, 128), "interleaved": (False, True)},
+        seen=True,
+    ),
 )
 
 HELD_OUT = (
@@ -162,24 +190,6 @@ HELD_OUT = (
         {"block_M": (*ROWS, 64)},
     ),
     Case(
-        "online softmax 512x8192",
-        kernels.online_softmax,
-        {"M": 512, "N": 8192},
-        {"block_M": (1, 4, 16), "block_N": (128, 512, 2048, 8192)},
-    ),
-    Case(
-        "cross entropy 256x16384",
-        kernels.cross_entropy,
-        {"M": 256, "N": 16384},
-        {"block_M": (1, 4, 16), "block_N": (128, 512, 2048, 8192)},
-    ),
-    Case(
-        "column sums 2048x1024",
-        column_sums,
-        {"M": 2048, "N": 1024},
-        {"block_M": (1, 8, 64, 256), "block_N": (16, 64, 256, 512)},
-    ),
-    Case(
         "gemv 2048x2048",
         kernels.gemv,
         {"N": 2048, "K": 2048},
@@ -192,10 +202,25 @@ HELD_OUT = (
         {"block_M": (1, 4, 64), "block_N": (4, 16, 64, 512)},
     ),
     Case(
-        "rope 1x512x8x64",
-        kernels.rope,
-        {"batch": 1, "seq_len": 512, "heads": 8, "dim": 64},
-        {"block_S": (1, 2, 8, 32, 128), "interleaved": (False, True)},
+        "linear 256x512x768",
+        kernels.linear,
+        {"M": 256, "N": 512, "K": 768},
+        {"block_M": (16, 32, 64, 128), "block_N": (32, 64, 128), "block_K": (32, 64)},
+    ),
+    Case(
+        "add_layernorm 1024x1024", kernels.add_layernorm, {"M": 1024, "N": 1024}, {"block_M": ROWS}
+    ),
+    Case(
+        "rmsnorm backward 1024x1024",
+        kernels.rmsnorm_backward,
+        {"M": 1024, "N": 1024},
+        {"block_M": (8, 32, 128), "block_N": (16, 256, 1024)},
+    ),
+    Case(
+        "split-k matmul 64x256x4096",
+        kernels.split_k_matmul,
+        {"M": 64, "N": 256, "K": 4096},
+        {"block_M": (16, 32, 64), "block_N": (32, 64, 128), "splits": (2, 8)},
     ),
 )
 
