@@ -295,7 +295,7 @@ def test_what_is_replayed_unasked_does_not_depend_on_the_time(
 
     with pytest.raises(RunError) as found:
         histogram(np.arange(512, dtype=np.int32))
-    monkeypatch.setattr("tileworkbench.compiler.sim.report.perf_counter", lambda: math.inf)
+    monkeypatch.setattr("tileworkbench.compiler.sim.recorder.perf_counter", lambda: math.inf)
     assert extension._replays(found.value)
 
 

@@ -29,7 +29,7 @@ from tileworkbench.compiler.device.nvidia.nvrtc import CudaBuild
 from tileworkbench.compiler.diagnostics import ArgumentError, DeviceUnavailableError, RunError
 from tileworkbench.compiler.driver import clear_memory_cache
 from tileworkbench.compiler.emit.c_like.program import Launch
-from tileworkbench.compiler.runtime import arguments
+from tileworkbench.compiler.runtime import checks
 
 
 @dataclass
@@ -365,8 +365,8 @@ def test_torch_tensors_are_looked_at_once_for_each_device(
     )
     monkeypatch.setitem(sys.modules, "torch", torch)
     looked: list[Any] = []
-    view = arguments.view_array
-    monkeypatch.setattr(arguments, "view_array", lambda *rest: looked.append(rest) or view(*rest))
+    view = checks.view_array
+    monkeypatch.setattr(checks, "view_array", lambda *rest: looked.append(rest) or view(*rest))
     for ordinal in (1, 0, 1, 0):
         kernel(Tensor(ordinal), Tensor(ordinal))
     assert [launch["stream"] for launch in two_devices.launched] == [1001, 1000, 1001, 1000]
