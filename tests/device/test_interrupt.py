@@ -274,3 +274,19 @@ def kernel(A: T.Tensor((4,), "int64"), B: T.Tensor((4,), "int64"), n: T.int64):
         say(type(error).__name__)
     """
     assert events(script) == ["Interrupted"]
+
+
+def test_ctrl_c_ends_a_sequence_of_launches() -> None:
+    script = """
+from tileworkbench.compiler.device.host.sequence import LaunchSequence, Step
+steps = [Step(endless, 1, 1.0, ((0, 0),)), Step(counting, 1, 1.0, ((1, 0),))]
+sequence = LaunchSequence(steps, 2, 0)
+interrupt_once_started()
+try:
+    sequence([ctypes.addressof(started), ctypes.addressof(count)])
+except KeyboardInterrupt as error:
+    say(type(error).__name__)
+say("counted", count.value)
+say(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+"""
+    assert events(script) == ["running", "Interrupted", "counted 0", "True"]

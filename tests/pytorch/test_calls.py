@@ -9,9 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tileworkbench.bench import products
 from tileworkbench.compiler.diagnostics import DeviceAssertError, interrupted
-from tileworkbench.pytorch import backend, trials, vectors
+from tileworkbench.pytorch import backend, trials
 from tileworkbench.pytorch.backend import Settings, tile_backend
 from tileworkbench.pytorch.calls import Call
 from tileworkbench.pytorch.forms import form_of
@@ -180,19 +179,10 @@ def test_old_contents_that_are_read_again_stay(reads: str) -> None:
 # Vectors
 
 
-@pytest.fixture
-def widens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A processor that has no instructions for 16-bit floats."""
-    rates = products.product_rates
-    monkeypatch.setattr(vectors, "product_rates", lambda dtype: rates(dtype, ()))
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("shape", [(512,), (1, 512), (1, 1, 512)])
 @pytest.mark.parametrize("has_bias", [False, True])
-def test_a_layer_of_one_row_is_a_reduction(
-    shape: Any, dtype: Any, has_bias: bool, widens: None
-) -> None:
+def test_a_layer_of_one_row_is_a_reduction(shape: Any, dtype: Any, has_bias: bool) -> None:
     x, w = torch.randn(shape).to(dtype), (torch.randn(300, 512) / 20).to(dtype)
     b = torch.randn(300).to(dtype) if has_bias else None
     report = Report()
@@ -208,11 +198,25 @@ def test_a_layer_of_one_row_is_a_reduction(
     assert "T.reduce_sum" in report.source
 
 
-def test_products_of_more_rows_of_other_orders_or_float32_are_no_vectors(widens: None) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("depth", "columns"), [(512, 192), (130, 1024), (97, 1536)])
+def test_a_row_times_a_matrix_is_one_kernel(depth: int, columns: int, dtype: Any) -> None:
+    x, w = torch.randn(1, depth).to(dtype), (torch.randn(depth, columns) / 20).to(dtype)
+    b = torch.randn(columns).to(dtype)
+    for fn, names in ((torch.addmm, ("addmm",)), (lambda b, x, w: x @ w, ("mm",))):
+        report = Report()
+        with torch.no_grad():
+            made = compiled(fn, report, Settings())(b, x, w)
+        near = {"rtol": 1e-2, "atol": 1e-2} if dtype == torch.bfloat16 else {}
+        torch.testing.assert_close(made, fn(b, x, w), **near)
+        assert [part.operations for part in report.parts] == [names], report
+        assert "T.serial" in report.source
+
+
+def test_products_of_more_rows_or_of_other_orders_are_no_vectors() -> None:
     for fn, dtype in (
         (lambda x, w: x[:2] @ w.t(), torch.bfloat16),
         (lambda x, w: x[:1] @ w, torch.bfloat16),
-        (lambda x, w: x[:1] @ w.t(), torch.float32),
     ):
         report = Report()
         x, w = torch.randn(3, 128).to(dtype), torch.randn(128, 128).to(dtype)
@@ -306,7 +310,7 @@ def test_a_product_that_is_slower_than_torchs_runs_in_torch(
 
 
 def test_a_vector_that_torch_multiplies_faster_leaves_the_rest(
-    monkeypatch: pytest.MonkeyPatch, widens: None
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(trials, "_times", lambda *_: [2e-3, 1e-3])
     monkeypatch.setattr(backend, "graph_trial", lambda *_: "")
@@ -524,7 +528,7 @@ def test_views_of_a_cache_that_lies_in_a_larger_one() -> None:
     assert torch.equal(mine, theirs)
 
 
-def test_layers_of_one_row_are_viewed_once(widens: None) -> None:
+def test_layers_of_one_row_are_viewed_once() -> None:
     def queries(x: Any, w: Any) -> Any:
         y = F.linear(x, w).view(1, 1, 4, 64).transpose(1, 2)
         return torch.sort(y, -1).values

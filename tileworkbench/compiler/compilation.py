@@ -123,6 +123,11 @@ class CompiledKernel(ABC):
         """
         return None
 
+    @property
+    def native_launches(self) -> tuple[tuple[Any, int, float | None], ...]:
+        """What `run_at` runs: (launcher, blocks, nanoseconds on one core if known) of each grid."""
+        return ()
+
 
 @dataclass(slots=True)
 class Compilation:

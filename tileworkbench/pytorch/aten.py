@@ -59,6 +59,7 @@ MAPS: dict[str, Callable[..., Term]] = {
     "aten.relu.default": lambda x: select(x < 0, 0, x),
     "aten.gelu.default": formulas.gelu,
     "aten.silu.default": lambda x: x * formulas.sigmoid(x),
+    "aten.softplus.default": formulas.softplus,
     "aten.leaky_relu.default": lambda x, slope=0.01: select(x < 0, x * slope, x),
     "aten.hardtanh.default": lambda x, low=-1.0, high=1.0: formulas.clamp(x, low, high),
     "aten.clamp.default": formulas.clamp,
@@ -124,7 +125,10 @@ GATHERS: dict[str, tuple[int, int]] = {
 }
 TRANSPOSITIONS = ("aten.t.default", "aten.permute.default", "aten.transpose.int")
 # Parts of tensors, which torch makes without a copy.
-SLICES = ("aten.select.int", "aten.slice.Tensor", "aten.split.Tensor", "aten.unbind.int")
+SLICES = (
+    *("aten.select.int", "aten.slice.Tensor", "aten.split.Tensor", "aten.unbind.int"),
+    "aten.split_with_sizes.default",
+)
 CONVERSION = "aten._to_copy.default"
 EXPANSION = "aten.expand.default"
 ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu.default"

@@ -24,9 +24,21 @@ from tileworkbench.pytorch.growing import (
 from tileworkbench.pytorch.in_place import update_in_place
 from tileworkbench.pytorch.linears import join_linears
 from tileworkbench.pytorch.making import Maker
-from tileworkbench.pytorch.nodes import Node, is_work, line_of, name_of, stand_in, value_of
+from tileworkbench.pytorch.nodes import (
+    Node,
+    drop_unused,
+    is_read_outside,
+    is_view,
+    is_work,
+    line_of,
+    name_of,
+    stand_in,
+    value_of,
+)
+from tileworkbench.pytorch.regions import Region, find_regions, may_update
 from tileworkbench.pytorch.report import Operation, Part, Report
 from tileworkbench.pytorch.rules import AnyGroup
+from tileworkbench.pytorch.sequences import join_calls
 from tileworkbench.pytorch.sizes import OpenSizes
 from tileworkbench.pytorch.trials import graph_trial, tried
 from tileworkbench.pytorch.vectors import use_vectors
@@ -58,6 +70,7 @@ def compile_graph(
     fold_constants(module)
     drop_copies(module.graph)
     use_vectors(module.graph)
+    update_in_place(module.graph, may_update)
     put_together = write_out(module.graph)
     while True:
         nodes = list(module.graph.nodes)
@@ -68,13 +81,16 @@ def compile_graph(
     graph = torch.fx.Graph()
     made: dict[Node, Any] = {}
     kernels: dict[Node, str] = {}
+    inside = {node for each in groups if isinstance(each, Region) for node in each.nodes}
     for each in in_order(nodes, groups):
         if isinstance(each, AnyGroup):
             part, call = calls[each.members]
             maker.use(part)
             _add_call(graph, made, call)
+            if isinstance(each, Region):
+                made.update({node: made[node.args[0]] for node in each.updates})
             kernels.update(dict.fromkeys(each.nodes, part.name))
-        else:
+        elif not inside or not is_view(each) or is_read_outside(each, inside):
             made[each] = graph.node_copy(each, lambda node: made[node])
     for node in nodes:
         if is_work(node) and (node in kernels or node.users):
@@ -85,10 +101,11 @@ def compile_graph(
                 Operation(name_of(node), line, text, kernel, reason, in_backward)
             )
     join_linears(graph)
-    graph.eliminate_dead_code()
+    drop_unused(graph)
     update_in_place(graph)
     shorten_views(graph)
-    graph.lint()
+    graph = join_calls(graph)
+    drop_unused(graph)
     compiled = torch.fx.GraphModule(module, graph)
     return compiled.forward
 
@@ -100,8 +117,9 @@ def _kernels(
     torch turns out to be faster, the graph is cut once more, without what it is faster at.
     """
     refused: dict[Node, str] = {}
+    regions = find_regions(nodes) if may_settle else []
     while True:
-        sizes, groups, reasons = _cut(nodes, settings, may_settle, refused)
+        sizes, groups, reasons = _cut(nodes, settings, may_settle, refused, regions)
         calls = {}
         for group in groups:
             part, call, reason = maker.make(group, sizes)
@@ -113,7 +131,11 @@ def _kernels(
 
 
 def _cut(
-    nodes: Sequence[Node], settings: Settings, may_settle: bool, refused: Mapping[Node, str]
+    nodes: Sequence[Node],
+    settings: Settings,
+    may_settle: bool,
+    refused: Mapping[Node, str],
+    regions: Sequence[Region],
 ) -> tuple[OpenSizes, list[AnyGroup], dict[Node, str]]:
     """(open sizes, groups, why other operations run in torch). An open size that a kernel would
     have to know is settled, where that still makes torch compile again for others.
@@ -124,7 +146,7 @@ def _cut(
             stand_in(node, sizes)
         wanted: set[int] = set()
         groups, reasons = find_groups(
-            nodes, sizes, wanted, settings.least_work, settings.least_elements, refused
+            nodes, sizes, wanted, settings.least_work, settings.least_elements, refused, regions
         )
         if not wanted or not may_settle:
             return sizes, groups, reasons
@@ -137,7 +159,7 @@ def _add_call(graph: Any, made: dict[Node, Any], call: Call) -> None:
     import operator
 
     node = graph.call_function(call, tuple(made[each] for each in call.nodes))
-    several = len(call.results) > 1
+    several = len(call.results) != 1
     for place, each in enumerate(call.results):
         result = graph.call_function(operator.getitem, (node, place)) if several else node
         result.meta["val"] = value_of(each.node)

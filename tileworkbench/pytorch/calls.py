@@ -58,12 +58,13 @@ def _is_dense(extents: Sequence[tuple[int, int]]) -> bool:
 class Call:
     """A kernel as a node of a graph: it takes and returns tensors of torch's shapes. `nodes` are
     those whose tensors it takes, `results` what it makes; `run` is `Kernel.run_at` where a call
-    needs no more than that.
+    needs no more than that. `is_update` says that it writes to tensors that it takes.
     """
 
-    def __init__(self, kernel: Kernel, what: Written) -> None:
+    def __init__(self, kernel: Kernel, what: Written, is_update: bool = False) -> None:
         self.kernel = kernel
         self.__name__ = kernel.name
+        self.is_update = is_update
         self.results = what.results
         self._arguments, self._known = what.arguments, what.known
         self.run = None if what.known else kernel.run_at
@@ -79,17 +80,21 @@ class Call:
         self._shapes = [self._formulas(each.shape) for each in what.arguments]
         self._made = [self._formulas(each.ordered) for each in what.results]
         self._fixed = None if what.known else (_values(self._shapes, {}), _values(self._made, {}))
-        self._new = [] if what.known else [_empty(each) for each in what.results]
+        self.new = [] if what.known else [_empty(each) for each in what.results]
         self._offsets = [place.offset if place else 0 for place in self._places]
-        self._strides = [
+        self.strides = [
             (at, place.strides)
             for at, place in zip(self._from, self._places, strict=True)
             if place is not None
         ]
         self._copied = [at for at, place in enumerate(self._places) if place is None]
+        # What a sequence of calls needs; it makes no copies.
+        self.launches = () if self.run is None or self._copied else kernel.native_launches
+        self.places = list(zip(self._from, self._offsets, strict=True))
+        self.result_bytes = [prod(size) * dtype.itemsize for size, _, dtype in self.new]
 
     def __call__(self, *tensors: Any) -> Any:
-        if self.run is None or any(tensors[at].stride() != has for at, has in self._strides):
+        if self.run is None or any(tensors[at].stride() != has for at, has in self.strides):
             return self._checked(tensors)
         import torch
 
@@ -104,7 +109,7 @@ class Call:
                 tensor = tensors[self._from[at]]
                 kept[at] = self._arguments[at].to_kernel(tensor, self._fixed[0][at])
                 addresses[at] = kept[at].data_ptr()
-        made = [torch.empty_strided(size, stride, dtype=dtype) for size, stride, dtype in self._new]
+        made = [torch.empty_strided(size, stride, dtype=dtype) for size, stride, dtype in self.new]
         try:
             self.run([*addresses, *(each.data_ptr() for each in made)])
         except Interrupted:
@@ -123,6 +128,8 @@ class Call:
                 for at, form in enumerate(self._arguments)
             ]
         )
+        if not given:
+            return made
         if len(given) == 1:
             return self.results[0].to_torch(made, given[0])
         return [

@@ -19,6 +19,7 @@ from tileworkbench.pytorch.terms import (
 
 exp, erf, tanh, sigmoid = (of_float(name) for name in ("exp", "erf", "tanh", "sigmoid"))
 log, sqrt, rsqrt = of_float("log"), of_float("sqrt"), of_float("rsqrt")
+log1p = of_float("log1p")
 
 _SQRT_HALF = math.sqrt(0.5)
 _BETA = math.sqrt(2 / math.pi)
@@ -47,6 +48,13 @@ def gelu_backward(grad: Term, x: Term, approximate: str = "none") -> Term:
 def silu_backward(grad: Term, x: Term) -> Term:
     s = sigmoid(x)
     return grad * s * (1.0 + x * (1.0 - s))
+
+
+def softplus(x: Term, beta: Any = 1, threshold: Any = 20) -> Term:
+    """log(1 + exp(beta x)) / beta, which is x where beta x is above the threshold."""
+    raised = scaled(x, beta)
+    bent = log1p(exp(raised))
+    return select(raised > threshold, x, bent if beta == 1 else bent / beta)
 
 
 def larger(a: Term, b: Any) -> Term:

@@ -26,6 +26,7 @@ from tileworkbench.pytorch.nodes import (
     operands,
     shape_of,
 )
+from tileworkbench.pytorch.regions import Region
 from tileworkbench.pytorch.rows import ROWS
 from tileworkbench.pytorch.rules import AnyGroup, joined, started
 from tileworkbench.pytorch.shapes import Extents
@@ -44,17 +45,20 @@ def find_groups(
     least_work: int = LEAST_WORK,
     least_elements: int = LEAST_ELEMENTS,
     refused: Mapping[Node, str] | None = None,
+    regions: Sequence[Region] = (),
 ) -> tuple[list[AnyGroup], dict[Node, str]]:
     """(the groups of a graph, why each other operation runs in torch). The open size that the first
     operation would have to know for a kernel is added to `wanted`. What is `refused` runs in torch,
-    for the reason that it is there with.
+    for the reason that it is there with. What is in `regions` is a kernel already.
     """
-    groups, reasons = _grown(nodes, wanted, refused or {}, ())
+    groups, reasons = _grown(nodes, wanted, refused or {}, (), regions)
     apart = _better_apart(groups.values())
     if apart:
-        groups, reasons = _grown(nodes, wanted, refused or {}, apart)
+        groups, reasons = _grown(nodes, wanted, refused or {}, apart, regions)
 
     def poor(group: AnyGroup) -> str:
+        if isinstance(group, Region):
+            return ""
         is_small = max(map(sizes.hint, map(size_of, _extents(group)))) < least_elements
         if is_small and group.weight < LEAST_SMALL_WORK:
             return "on few elements, it is as fast in torch"
@@ -62,7 +66,7 @@ def find_groups(
 
     kept = []
     for group in map(_trimmed, groups.values()):
-        if not group.outputs():
+        if not isinstance(group, Region) and not group.outputs():
             continue
         reason = poor(group)
         if reason:
@@ -90,13 +94,18 @@ def _claim(
     home: dict[Node, int],
     wanted: set[int],
     refused: Collection[Node],
+    regions: Sequence[Region],
 ) -> set[Node]:
     """Begin the groups that are found from a product backwards, and return their operations:
     attention that is written out, products that compute an operand in their tiles.
     """
     claimed: set[Node] = set()
+    for region in regions:
+        home.update(dict.fromkeys(region.nodes, len(groups)))
+        groups[len(groups)] = region
+        claimed |= set(region.nodes)
     for node in nodes:
-        if name_of(node) not in aten.PRODUCTS or node in refused:
+        if name_of(node) not in aten.PRODUCTS or node in refused or node in claimed:
             continue
         try:
             group = handwritten.attention_of(node) or started(node)
@@ -118,12 +127,13 @@ def _grown(
     wanted: set[int],
     refused: Mapping[Node, str],
     apart: Collection[Node],
+    regions: Sequence[Region],
 ) -> tuple[dict[int, AnyGroup], dict[Node, str]]:
     """(groups by number, why other operations run in torch). What is `apart` begins a group."""
     groups: dict[int, AnyGroup] = {}
     home: dict[Node, int] = {}
     reasons: dict[Node, str] = {}
-    claimed = _claim(nodes, groups, home, wanted, refused)
+    claimed = _claim(nodes, groups, home, wanted, refused, regions)
     for node in nodes:
         if node.op != "call_function" or node in claimed:
             continue
@@ -228,6 +238,9 @@ def in_order(nodes: Sequence[Node], groups: Sequence[AnyGroup]) -> Iterator[Node
         done.add(id(each))
         members = each.nodes if isinstance(each, AnyGroup) else (each,)
         read = operands if isinstance(each, AnyGroup) else inputs_of
+        if isinstance(each, Region):
+            for earlier in each.after:
+                yield from visit(home.get(earlier, earlier))
         for member in members:
             for operand in read(member):
                 inner = home.get(operand, operand)

@@ -7,7 +7,7 @@ the update writes into the cache itself, and both copies are gone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tileworkbench.pytorch.nodes import Node, base_of, name_of, readers_of
@@ -24,9 +24,9 @@ _UPDATES = {
 COPY = "aten.copy_.default"
 
 
-def update_in_place(graph: Any) -> None:
+def update_in_place(graph: Any, may: Callable[[Node], bool] = lambda _: True) -> None:
     """Let updates of the inputs of a graph write into them, where their old contents are read
-    before only. Nodes are in the order in which they run.
+    before only, and where they all `may`. Nodes are in the order in which they run.
     """
     import torch
 
@@ -34,7 +34,9 @@ def update_in_place(graph: Any) -> None:
     for node in [node for node in graph.nodes if name_of(node) == COPY]:
         held, made = node.args[:2]
         updates = _updates(held, made)
-        if updates and all(_is_last(each, order, node) for each in updates) and not node.users:
+        if not updates or node.users or not all(map(may, updates)):
+            continue
+        if all(_is_last(each, order, node) for each in updates):
             for each in updates:
                 overload = torch.ops.aten
                 for part in _UPDATES[name_of(each)].split("."):

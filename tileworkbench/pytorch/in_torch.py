@@ -33,7 +33,7 @@ BY_REASON: dict[str, tuple[str, ...]] = {
     ),
     "a copy into another order is torch's own": _names(
         """cat.default clone.default copy.default flip.default repeat.default as_strided.default
-        diagonal.default select_scatter.default slice_scatter.default split_with_sizes.default"""
+        diagonal.default select_scatter.default slice_scatter.default"""
     ),
     "an index for each element is torch's own": _names(
         """gather.default index_put.default masked_scatter.default scatter.src scatter.value

@@ -13,6 +13,7 @@ from tileworkbench.pytorch.calls import Call
 from tileworkbench.pytorch.forms import form_of
 from tileworkbench.pytorch.nodes import Node, is_work, label_of
 from tileworkbench.pytorch.references import reference_of
+from tileworkbench.pytorch.regions import Region
 from tileworkbench.pytorch.report import Part, Report
 from tileworkbench.pytorch.rules import AnyGroup, text_of
 from tileworkbench.pytorch.sizes import OpenSizes
@@ -44,7 +45,7 @@ class Maker:
             reference = reference_of(group, what, sizes)
             part = Part(what.name, what.text, operations, kernel, reference)
             self._forms[form] = part
-        call = Call(part.kernel, what)
+        call = Call(part.kernel, what, isinstance(group, Region) and bool(group.updates))
         if form not in self._slow:
             known = form in self._report.forms
             self._slow[form] = "" if known else trial(group, call, sizes)

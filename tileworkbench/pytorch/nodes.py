@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from tileworkbench.pytorch import aten
@@ -104,6 +104,18 @@ def readers_of(node: Node) -> Iterator[Node]:
         yield user
         if is_view(user):
             yield from readers_of(user)
+
+
+def drop_unused(graph: Any) -> None:
+    """Remove what nothing reads, but for operations that write to tensors."""
+    graph.eliminate_dead_code(
+        lambda node: node.is_impure() or getattr(node.target, "is_update", False)
+    )
+
+
+def is_read_outside(node: Node, members: Collection[Node]) -> bool:
+    """Whether others than `members` read a node's memory, also through views."""
+    return any(not is_view(each) and each not in members for each in readers_of(node))
 
 
 def is_tuple(node: Node) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tileworkbench.pytorch.nodes import Node, is_number, value_of
+from tileworkbench.pytorch.regions import Region
 from tileworkbench.pytorch.rules import AnyGroup
 from tileworkbench.pytorch.shapes import Extents
 from tileworkbench.pytorch.sizes import OpenSizes
@@ -25,6 +26,8 @@ def reference_of(group: AnyGroup, what: Written, sizes: OpenSizes) -> Callable[.
         values: dict[Node, Any] = {}
         for each, tensor in zip(what.arguments, tensors, strict=True):
             values[each.node] = each.to_torch(tensor, shown(each.ordered))
+            if isinstance(group, Region) and group.updates:
+                values[each.node] = values[each.node].clone()  # the kernel's own is left alone
         for node in group.nodes:
             _value(node, values)
         made = [each.to_kernel(values[each.node], shown(each.shape)) for each in what.results]

@@ -14,6 +14,8 @@ from tileworkbench.pytorch import (
     handwritten,
     in_torch,
     mapped,
+    regions,
+    row_products,
     shapes,
 )
 from tileworkbench.pytorch.attention import Attention
@@ -42,6 +44,8 @@ from tileworkbench.pytorch.nodes import (
     value_of,
 )
 from tileworkbench.pytorch.prologues import prologue_of
+from tileworkbench.pytorch.regions import Region
+from tileworkbench.pytorch.row_products import RowProduct, row_product
 from tileworkbench.pytorch.rows import ROWS
 from tileworkbench.pytorch.shapes import Extents
 from tileworkbench.pytorch.sizes import OpenSizeError, is_open
@@ -49,7 +53,7 @@ from tileworkbench.pytorch.terms import NoRuleError
 from tileworkbench.pytorch.writing import written
 from tileworkbench.pytorch.written import Written
 
-AnyGroup = Group | Attention | Mapped
+AnyGroup = Group | Attention | Mapped | Region | RowProduct
 
 
 def text_of(
@@ -58,6 +62,10 @@ def text_of(
     """The kernel of a group; see `writing.written` and `groups.plan`."""
     if isinstance(group, Mapped):
         return mapped.written(group, names, taken)
+    if isinstance(group, Region):
+        return regions.written(group, names, taken)
+    if isinstance(group, RowProduct):
+        return row_products.written(group, names, taken)
     if isinstance(group, Handwritten):
         return handwritten.written(group, names, taken)
     if isinstance(group, Attention):
@@ -78,7 +86,7 @@ def started(node: Node) -> AnyGroup:
     _check_dtypes(node)
     gather = gather_of(node)
     if name in aten.PRODUCTS:
-        return _product(node)
+        return row_product(node) or _product(node)
     if name in ROWS or gather is not None:
         inner = _reduced(node) if gather is None else gather.columns
         group = Group((node,), _fine(domain_of(node)), inner)
@@ -159,6 +167,8 @@ def joined(group: AnyGroup, node: Node) -> AnyGroup:
     """The group with one operation more, whose operands are some of its values. Raises
     `NoRuleError` where the kernel would have no form.
     """
+    if isinstance(group, Region | RowProduct):
+        raise NoRuleError("on few elements, its kernel is another")
     if isinstance(group, Attention):
         return group.joined(node)
     assert isinstance(group, Group)  # what is mapped is found when all others are

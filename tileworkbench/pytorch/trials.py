@@ -20,6 +20,8 @@ from tileworkbench.pytorch.groups import LEAST_TRIED, is_convolution, operations
 from tileworkbench.pytorch.handwritten import Handwritten
 from tileworkbench.pytorch.mapped import Mapped
 from tileworkbench.pytorch.nodes import Node, name_of, shape_of, value_of
+from tileworkbench.pytorch.regions import Region
+from tileworkbench.pytorch.row_products import RowProduct
 from tileworkbench.pytorch.rules import AnyGroup
 from tileworkbench.pytorch.sizes import OpenSizes
 
@@ -111,9 +113,9 @@ def tried(group: AnyGroup) -> tuple[Node, ...]:
     """The operations of a group that a trial is about: what follows from them may be a kernel
     without them.
     """
-    if isinstance(group, Mapped):
+    if isinstance(group, Mapped | Region):
         return ()
-    if isinstance(group, Attention):
+    if isinstance(group, Attention | RowProduct):
         return group.members
     if group.product is not None:
         return (group.product,)
@@ -122,8 +124,10 @@ def tried(group: AnyGroup) -> tuple[Node, ...]:
 
 def _operations(group: AnyGroup, sizes: OpenSizes) -> float:
     """Multiplications and additions of a group's products."""
-    if isinstance(group, Mapped):
+    if isinstance(group, Mapped | Region):
         return 0.0
+    if isinstance(group, RowProduct):
+        return _OPERATIONS_OF_A_READ * prod(group.domain)
     if isinstance(group, Handwritten):
         widths = shape_of(group.scores.args[0])[-1] + shape_of(group.members[-1])[-1]
         return 2.0 * sizes.hint(prod(shape_of(group.softmax))) * widths

@@ -1,15 +1,13 @@
 """Linear layers of one row, as what they are: a matrix times a vector.
 
 Decoding has one row. Its time is that of reading the weights, which a kernel does with what follows
-from the result in the same loop, as any reduction of rows. This is for 16-bit floats, where the
-processor has no instructions for them; torch reads float32 as fast.
+from the result in the same loop, as any reduction of rows.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tileworkbench.bench.products import product_rates
 from tileworkbench.pytorch.dtypes import name_of as dtype_name
 from tileworkbench.pytorch.nodes import (
     Node,
@@ -65,9 +63,9 @@ def _operands(node: Node) -> tuple[Node, ...] | None:
         return None
     is_row = values[0].shape[0] == 1 and all(value.is_contiguous() for value in values)
     kind = dtype_name(values[1].dtype)
-    if values[0].dtype != values[1].dtype or kind not in ("bfloat16", "float16"):
-        return None  # torch reads float32 as fast
-    if not is_row or values[1].numel() < _LEAST_WEIGHTS or not product_rates(kind).kernel_is_faster:
+    if values[0].dtype != values[1].dtype or kind not in ("float32", "bfloat16", "float16"):
+        return None
+    if not is_row or values[1].numel() < _LEAST_WEIGHTS:
         return None
     return (*bias, x, weight)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tileworkbench.pytorch.nodes import Node, base_of, is_view, value_of
+from tileworkbench.pytorch.nodes import Node, base_of, drop_unused, is_view, value_of
 
 
 def shorten_views(graph: Any) -> None:
@@ -31,7 +31,7 @@ def shorten_views(graph: Any) -> None:
                     made[key] = graph.call_function(torch.ops.aten.as_strided.default, arguments)
                 made[key].meta = dict(node.meta)
             _replace(node, made[key])
-    graph.eliminate_dead_code()
+    drop_unused(graph)
 
 
 def _is_new(node: Node) -> bool:

@@ -87,6 +87,11 @@ class Kernel(KernelFacts, Debugging):
         """
         return None if self._watches_calls else self._compiled.run_at
 
+    @property
+    def native_launches(self) -> tuple[tuple[Any, int, float | None], ...]:
+        """What `run_at` runs, in order: (launcher, blocks, nanoseconds on one core if known)."""
+        return () if self.run_at is None else self._compiled.native_launches
+
     def __reduce__(self) -> tuple[Any, ...]:
         """What `pickle` and `copy` keep: the program and what was measured of it; a process that
         loads it compiles it again. Raises `ArgumentError` for a variant.

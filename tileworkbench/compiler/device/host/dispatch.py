@@ -45,6 +45,8 @@ class Dispatch:
     interrupt_flag: int
     never_flag: int
     run_openmp: Callable[[int, int, int], int] | None
+    run_sequence: Callable[[int, int, int], int] | None
+    runners: tuple[int, int]  # addresses of what runs a record with OpenMP, and with a pool
     guard_enter: Callable[[], None] | None
     guard_leave: Callable[[], None] | None
     pool: Pool | None
@@ -76,9 +78,12 @@ def _load() -> Dispatch:
     def function(name: str, result: type | None, *arguments: type) -> Callable[..., Any]:
         return ctypes.CFUNCTYPE(result, *arguments)(address[name])
 
-    pool = run_openmp = guard_enter = guard_leave = None
+    pool = run_openmp = run_sequence = guard_enter = guard_leave = None
+    runners = (0, 0)
     if posix:
         run_openmp = function("tw_run_openmp", integer, pointer, pointer, integer)
+        run_sequence = function("tw_run_sequence", ctypes.c_int64, pointer, pointer, pointer)
+        runners = (address["tw_run_openmp"], address["tw_run_pool_of"])
         guard_enter = function("tw_guard_enter", None)
         guard_leave = function("tw_guard_leave", None)
         pool = Pool(
@@ -93,6 +98,8 @@ def _load() -> Dispatch:
         interrupt_flag=address["tw_interrupt_flag"],
         never_flag=address["tw_never_flag"],
         run_openmp=run_openmp,
+        run_sequence=run_sequence,
+        runners=runners,
         guard_enter=guard_enter,
         guard_leave=guard_leave,
         pool=pool,

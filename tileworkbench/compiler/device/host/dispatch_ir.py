@@ -16,6 +16,10 @@ workers::
 A *pool* has a mutex, two condition variables, the current record ("job") and counters. Nobody waits
 for a worker that has not arrived: the submitting thread works too, then withdraws the job and waits
 only for those inside it.
+
+A *sequence* is an array of words: the number of its steps, where they are (pairs of a record and
+its number of threads), the number of its moves, where those are (triples of a word to write, the
+number of a base and an offset), and where the bases are.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from __future__ import annotations
 NEXT_WORD, ARRIVED_WORD, CODE_WORD = 0, 8, 9
 ENTRY_WORD, ARGUMENTS_WORD, FLAG_WORD, SCRATCH_WORD = 16, 17, 18, 19
 SLOTS_WORD = 23
+SEQUENCE_WORDS = 5
 POOL_BYTES = 512
 
 _LAUNCH = """
@@ -155,6 +160,77 @@ define i32 @tw_run_openmp(ptr %record, ptr %parallel, i32 %threads) {
   %code_at = getelementptr %Record, ptr %record, i64 0, i32 3
   %code = load atomic i32, ptr %code_at acquire, align 4
   ret i32 %code
+}
+
+; As `tw_run_pool`, with the arguments of `tw_run_openmp`.
+define i32 @tw_run_pool_of(ptr %record, ptr %pool, i32 %threads) {
+  %code = call i32 @tw_run_pool(ptr %record, ptr %pool)
+  ret i32 %code
+}
+
+; Runs the records of a sequence in order; `runner` and `team` are for those of several threads.
+; Returns 0, or the number of the step that failed, from 1, in the upper half and its code.
+define i64 @tw_run_sequence(ptr %sequence, ptr %runner, ptr %team) {
+entry:
+  %steps_at = getelementptr i64, ptr %sequence, i64 1
+  %moves_count_at = getelementptr i64, ptr %sequence, i64 2
+  %moves_at = getelementptr i64, ptr %sequence, i64 3
+  %bases_at = getelementptr i64, ptr %sequence, i64 4
+  %step_count = load i64, ptr %sequence
+  %steps = load ptr, ptr %steps_at
+  %move_count = load i64, ptr %moves_count_at
+  %moves = load ptr, ptr %moves_at
+  %bases = load ptr, ptr %bases_at
+  br label %look
+look:
+  %m = phi i64 [ 0, %entry ], [ %m_next, %move ]
+  %moved = icmp uge i64 %m, %move_count
+  br i1 %moved, label %next, label %move
+move:
+  %triple = mul i64 %m, 3
+  %word_at = getelementptr i64, ptr %moves, i64 %triple
+  %base_at = getelementptr i64, ptr %word_at, i64 1
+  %offset_at = getelementptr i64, ptr %word_at, i64 2
+  %word = load ptr, ptr %word_at
+  %base_number = load i64, ptr %base_at
+  %offset = load i64, ptr %offset_at
+  %own_at = getelementptr i64, ptr %bases, i64 %base_number
+  %own = load i64, ptr %own_at
+  %address = add i64 %own, %offset
+  store i64 %address, ptr %word
+  %m_next = add i64 %m, 1
+  br label %look
+next:
+  %s = phi i64 [ 0, %look ], [ %s_next, %ran ]
+  %ended = icmp uge i64 %s, %step_count
+  br i1 %ended, label %good, label %step
+step:
+  %pair = mul i64 %s, 2
+  %record_at = getelementptr i64, ptr %steps, i64 %pair
+  %threads_at = getelementptr i64, ptr %record_at, i64 1
+  %record = load ptr, ptr %record_at
+  %threads = load i64, ptr %threads_at
+  %is_one = icmp ule i64 %threads, 1
+  br i1 %is_one, label %serial, label %several
+serial:
+  %code_serial = call i32 @tw_run_serial(ptr %record)
+  br label %ran
+several:
+  %threads_narrow = trunc i64 %threads to i32
+  %code_several = call i32 %runner(ptr %record, ptr %team, i32 %threads_narrow)
+  br label %ran
+ran:
+  %code = phi i32 [ %code_serial, %serial ], [ %code_several, %several ]
+  %s_next = add i64 %s, 1
+  %is_good = icmp eq i32 %code, 0
+  br i1 %is_good, label %next, label %bad
+bad:
+  %upper = shl i64 %s_next, 32
+  %lower = zext i32 %code to i64
+  %both = or i64 %upper, %lower
+  ret i64 %both
+good:
+  ret i64 0
 }
 
 ; The handler of SIGINT (2) during a launch of the main thread. It passes the signal on to the
@@ -395,7 +471,7 @@ _PAUSES = {
 PORTABLE_SYMBOLS = ("tw_run_serial", "tw_work", "tw_interrupt_flag", "tw_never_flag")
 POSIX_SYMBOLS = (
     *("tw_guard_enter", "tw_guard_leave", "tw_pool_init", "tw_pool_close", "tw_pool_thread"),
-    *("tw_run_openmp", "tw_run_pool"),
+    *("tw_run_openmp", "tw_run_pool", "tw_run_pool_of", "tw_run_sequence"),
 )
 
 

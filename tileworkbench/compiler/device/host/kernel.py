@@ -83,6 +83,10 @@ class CpuKernel(CompiledKernel):
         needs_more = signature.scalars or signature.binder.symbols or signature.assumptions
         return self._run_at if is_fixed and not needs_more and not self.grids else None
 
+    @property
+    def native_launches(self) -> tuple[tuple[Launcher, int, float | None], ...]:
+        return tuple((each.launcher, int(each.blocks), self.estimated_ns) for each in self.launches)  # type: ignore[arg-type]
+
     def _run_at(self, addresses: Sequence[int]) -> None:
         for launch in self.launches:
             launch.launcher(addresses, launch.blocks, self.estimated_ns)  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ SERIAL_BELOW_NS = 150_000
 # launches only; short ones that follow each other closely run in parallel from the second on.
 WAKE_FROM_NS = 1_000_000
 _AWAKE_NS = 1_000_000
-_PAGE = 4096
+PAGE = 4096
 # Chunks per thread when the caller does not say: enough to even out blocks of unequal cost.
 _CHUNKS_PER_THREAD = 8
 _KEPT_ARENAS = 4
@@ -58,9 +58,9 @@ class _Arena:
     def __init__(self, size: int) -> None:
         # The system gives large zeroed blocks page by page on first touch, so an arena costs what
         # is used of it.
-        self.memory = bytearray(size + _PAGE)
+        self.memory = bytearray(size + PAGE)
         start = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
-        self.address = -(-start // _PAGE) * _PAGE
+        self.address = -(-start // PAGE) * PAGE
         self.size = size
 
 
@@ -71,12 +71,18 @@ _last_use_ns = 0
 def _choose_threads(blocks: int, estimated_ns: float | None) -> int:
     """Threads for a launch that is long enough for several, if they are awake."""
     is_short = estimated_ns is not None and estimated_ns < WAKE_FROM_NS
-    if is_short and monotonic_ns() - _last_use_ns > _AWAKE_NS:
+    if is_short and not is_awake(monotonic_ns()):
         return 1
     return min(get_num_threads(), blocks)
 
 
-def _note_use() -> None:
+def is_awake(now_ns: int) -> bool:
+    """Whether several threads ran a short while ago."""
+    return now_ns - _last_use_ns <= _AWAKE_NS
+
+
+def note_use() -> None:
+    """Note that a launch ended now that was worth several threads."""
     global _last_use_ns
     _last_use_ns = monotonic_ns()
 
@@ -123,7 +129,7 @@ class Launcher:
         self.kernel_name = kernel_name
         self._native = native
         self._slot_count = slot_count
-        self._stride = -(-scratch_bytes // _PAGE) * _PAGE
+        self.stride = -(-scratch_bytes // PAGE) * PAGE
         self._chunk = chunk
         self._assertions = tuple(assertions)
         self._places = tuple(places)
@@ -148,34 +154,47 @@ class Launcher:
         """
         if blocks < 1:
             raise empty_grid(self.kernel_name)
-        is_long = blocks > 1 and (estimated_ns is None or estimated_ns >= SERIAL_BELOW_NS)
+        is_long = blocks > 1 and self.is_worth_several(estimated_ns)
         threads = _choose_threads(blocks, estimated_ns) if is_long else 1
-        chunk = self._chunk or -(-blocks // (threads * _CHUNKS_PER_THREAD))
+        chunk = self.chunk_of(blocks, threads)
         guarded = not self._brief and get_ident() == main_thread().ident
         run = self._run if guarded else self._run_team
         records = self._free[guarded]
         record = records.pop() if records else self._new_record(guarded)
-        if self._stride == 0:
+        if self.stride == 0:
             self._pack(record.buffer, self._offset, 0, 0, blocks, chunk, *slots)
             code = run(record.address, threads)
         else:
             arena = self._arena(threads)
-            base, stride = arena.address, self._stride
+            base, stride = arena.address, self.stride
             self._pack(record.buffer, self._offset, base, stride, blocks, chunk, *slots)
             code = run(record.address, threads)
             _give_arena(arena)
         records.append(record)
         if is_long:
-            _note_use()
+            note_use()
         if code:
-            self._fail(code)
+            self.fail(code)
+
+    @property
+    def entry(self) -> int:
+        """The address of the compiled code."""
+        return self._native.address
+
+    def is_worth_several(self, estimated_ns: float | None) -> bool:
+        """Whether a launch that takes so long on one core is worth several."""
+        return estimated_ns is None or estimated_ns >= SERIAL_BELOW_NS
+
+    def chunk_of(self, blocks: int, threads: int) -> int:
+        """The blocks that a thread takes at a time."""
+        return self._chunk or -(-blocks // (threads * _CHUNKS_PER_THREAD))
 
     def _new_record(self, guarded: bool) -> _Record:
         flag = self._dispatch.interrupt_flag if guarded else self._dispatch.never_flag
         return _Record(self._native.address, flag, self._slot_count)
 
     def _arena(self, threads: int) -> _Arena:
-        size = self._stride * threads
+        size = self.stride * threads
         try:
             return _take_arena(size)
         except (MemoryError, OverflowError):
@@ -204,7 +223,8 @@ class Launcher:
             return self._run_serial(record)
         return team_for(threads).run(record, threads)
 
-    def _fail(self, code: int) -> None:
+    def fail(self, code: int) -> None:
+        """Raise the error that a nonzero return code stands for."""
         if code == 1:
             raise interrupted(self.kernel_name)
         number = code - 2

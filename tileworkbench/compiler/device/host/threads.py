@@ -53,6 +53,7 @@ class OpenMPTeam:
             raise OSError("this system has no POSIX threads")
         self._parallel = parallel
         self._run = run
+        self.native = (dispatch().runners[0], parallel)  # for a sequence
 
     def run(self, record: int, threads: int) -> int:
         return self._run(record, self._parallel, threads)
@@ -75,6 +76,7 @@ class PoolTeam:
         self._memory.append(buffer)
         self._address = -(-ctypes.addressof(buffer) // 64) * 64
         self._functions = functions
+        self.native = (dispatch().runners[1], self._address)  # for a sequence
         self.threads = threads
         # On one core, spinning would only keep the thread that has the work from running.
         functions.init(self._address, _POOL_SPINS if processor.core_count() > 1 else 0)
