@@ -74,7 +74,7 @@ MISTAKES = {
     "one arrival too few is waited for": (
         "T.barrier_init(T.address_of(emptied[1]), 8)",
         "T.barrier_init(T.address_of(emptied[1]), 7)",
-        "arrived at more often in one phase than it was made for: 8 arrivals, made for 7",
+        "arrived at more often in one phase than it was made for: count 7",
     ),
     "fewer bytes than come": ("bytes_=16384", "bytes_=8192", "bytes"),
     "more registers than there are": (MORE, MORE.replace("232", "240"), "for 18432 more registers"),

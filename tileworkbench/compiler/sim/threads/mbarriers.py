@@ -145,8 +145,8 @@ def _check_arrivals(
     """
     barrier, sentence, early = storage.made[at], UNORDERED_ARRIVAL, 0
     if count and count > barrier.pending:
-        came, early = barrier.count - barrier.pending + count, count - max(barrier.pending, 0)
-        sentence = f"{TOO_MANY_ARRIVALS}: {came} arrivals, made for {barrier.count}"
+        early = count - max(barrier.pending, 0)
+        sentence = f"{TOO_MANY_ARRIVALS}: count {barrier.count}"
     elif count and barrier.phase and barrier.complete_times is not None:
         others = np.flatnonzero(barrier.complete_times)
         ids = frame.order.ids(threads)[:, None]
