@@ -151,7 +151,7 @@ Where others per tensor instruction are more than the better peer's:
 - sm_90a, matmul 128x256x64: our instructions are twice as wide (n256): 46 others for a tile,
   TileLang 85.
 - sm_80, MLA decode: Triton's warps compute the scores several times, 208 tensor instructions where
-  ours has 136; the others are 615 and 596."""
+  ours has 136; the others are 615 and 595."""
 MASK = ", a step with its mask"
 
 
