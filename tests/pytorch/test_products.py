@@ -168,3 +168,16 @@ def test_a_tensor_that_is_read_several_times_is_one_parameter(
         if len(shape) == 2 or dtype == torch.float16:  # batches of float32 are torch's own
             names = [each.name for each in part.kernel.program.params if not each.output]
             assert names == ["x"], part.source
+
+
+def test_products_read_what_a_kernel_has_viewed() -> None:
+    """The view is one of another kernel's values, which stores what it is of."""
+
+    def call(x: Any, w: Any) -> Any:
+        y = torch.sigmoid(x) * 2 + 1
+        z = y.view(4, 8, 64)
+        return z * 3 - 1, torch.relu(z @ w) * 2 + 1
+
+    tiled = tw.tile(call)
+    tiled.check(torch.randn(32, 64), torch.randn(64, 256))
+    assert len(tiled.report.parts) == 2 and not tiled.report.in_torch

@@ -15,6 +15,7 @@ from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch.calls import Call
 from tileworkbench.pytorch.copies import drop_copies
 from tileworkbench.pytorch.folding import fold_constants
+from tileworkbench.pytorch.groups import Group
 from tileworkbench.pytorch.growing import (
     LEAST_ELEMENTS,
     LEAST_WORK,
@@ -89,6 +90,10 @@ def compile_graph(
             _add_call(graph, made, call)
             if isinstance(each, Region):
                 made.update({node: made[node.args[0]] for node in each.updates})
+            if isinstance(each, Group):
+                for node in filter(each.is_remade, each.members):
+                    if node.args[0] in made:
+                        made[node] = graph.node_copy(node, lambda node: made[node])
             kernels.update(dict.fromkeys(each.nodes, part.name))
         elif not inside or not is_view(each) or is_read_outside(each, inside):
             made[each] = graph.node_copy(each, lambda node: made[node])

@@ -82,12 +82,22 @@ class Group:
         return [each for each in through if constant_of(each) is None]
 
     def outputs(self) -> list[Node]:
-        """The members that other operations read."""
+        """The members that other operations read, or read views of: torch makes the views."""
         return [
             node
             for node in self.members
-            if not is_tuple(node) and any(user not in self.members for user in node.users)
+            if not is_tuple(node) and not self.is_remade(node) and self._is_read(node)
         ]
+
+    def is_remade(self, node: Node) -> bool:
+        """Whether torch makes a member again where others read it: a view of fixed sizes."""
+        return name_of(node) in aten.VIEWS and len(node.all_input_nodes) == 1
+
+    def _is_read(self, node: Node) -> bool:
+        return any(
+            user not in self.members or (self.is_remade(user) and self._is_read(user))
+            for user in node.users
+        )
 
     @property
     def weight(self) -> int:
