@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tileworkbench.compiler.fast_dataclass import dataclass
@@ -91,20 +91,11 @@ def compile_graph(
             if isinstance(each, Region):
                 made.update({node: made[node.args[0]] for node in each.updates})
             if isinstance(each, Group):
-                for node in filter(each.is_remade, each.members):
-                    if node.args[0] in made:
-                        made[node] = graph.node_copy(node, lambda node: made[node])
+                _add_views(graph, made, each)
             kernels.update(dict.fromkeys(each.nodes, part.name))
         elif not inside or not is_view(each) or is_read_outside(each, inside):
             made[each] = graph.node_copy(each, lambda node: made[node])
-    for node in nodes:
-        if is_work(node) and (node in kernels or node.users):
-            _, line, text = line_of(node) or ("", 0, "")
-            kernel = kernels.get(node, "")
-            reason = "" if kernel else reasons[node]
-            report.operations.append(
-                Operation(name_of(node), line, text, kernel, reason, in_backward)
-            )
+    report.operations += _operations(nodes, kernels, reasons, in_backward)
     join_linears(graph)
     drop_unused(graph)
     update_in_place(graph)
@@ -113,6 +104,25 @@ def compile_graph(
     drop_unused(graph)
     compiled = torch.fx.GraphModule(module, graph)
     return compiled.forward
+
+
+def _operations(
+    nodes: Sequence[Node], kernels: Mapping[Node, str], reasons: Mapping[Node, str], backward: bool
+) -> Iterator[Operation]:
+    """What became of each operation that computes something."""
+    for node in nodes:
+        if is_work(node) and (node in kernels or node.users):
+            _, line, text = line_of(node) or ("", 0, "")
+            kernel = kernels.get(node, "")
+            reason = "" if kernel else reasons[node]
+            yield Operation(name_of(node), line, text, kernel, reason, backward)
+
+
+def _add_views(graph: Any, made: dict[Node, Any], group: Group) -> None:
+    """Add the views of a kernel's results that others may read."""
+    for node in filter(group.is_remade, group.members):
+        if node.args[0] in made:
+            made[node] = graph.node_copy(node, lambda node: made[node])
 
 
 def _kernels(
