@@ -166,7 +166,8 @@ def test_every_view_is_aligned() -> None:
         "cp.async of 16 B: 512 sectors",
         "cp.async of 16 B: 768 sectors",
     )
-    assert differing(found, "code")["cp.async.cg.shared.global"] == ("in 4 places", "in 6 places")
+    copies = differing(found, "code")["cp.async.cg.shared.global.L2::128B"]
+    assert copies == ("in 4 places", "in 6 places")
     rows = found.rows()
     assert {row["view"] for row in rows} == set(found.views)
     assert [row["fact"] for row in rows if row["view"] == "pipeline" and row["differs"]] == list(

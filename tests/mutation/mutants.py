@@ -239,7 +239,7 @@ _PTX_KINDS: tuple[tuple[str, str, str], ...] = (
     ("barrier dropped", r"^\s*(bar|barrier)\.sync\S*\s.*;", ""),
     ("wait dropped", r"^\s*cp\.async\.wait_group (\d+);", ""),
     ("commit dropped", r"^\s*cp\.async\.commit_group;", ""),
-    ("copy dropped", r"^\s*cp\.async\.c[ag]\.shared\.global .*;", ""),
+    ("copy dropped", r"^\s*cp\.async\.c[ag]\.shared\.global\S* .*;", ""),
     ("store dropped", r"^\s*(@%p\d+ )?st\.(shared|global)\S* .*;", ""),
     ("update dropped", r"^\s*(@%p\d+ )?(red|atom)\S* .*;", ""),
     ("words exchanged", r"^(\s*red\S* \[\S+\], \{)(%\w+), (%\w+)(.*)", r"\1\3, \2\4"),

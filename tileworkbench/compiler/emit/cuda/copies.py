@@ -8,13 +8,17 @@ from tileworkbench.compiler.emit.cuda.functions import asm, function
 
 
 def _copy(size: int, guarded: bool) -> Helper:
-    """cp.async; what is outside is not read, and zeros are written."""
-    cache = "cg" if size == 16 else "ca"
+    """cp.async; what is outside is not read, and zeros are written.
+
+    Vectors have L2 fetch the 128 bytes around them: the rest of a row of a tile, or the beginning of
+    the next tile's row.
+    """
+    cache, prefetch = ("cg", ".L2::128B") if size == 16 else ("ca", "")
     name, param, tail, operand = f"cp_async_{size}", "", "", ""
     if guarded:
         name, param, tail = f"{name}_or_zero", ", bool inside", ", %2"
         operand = f', "r"(inside ? {size} : 0)'
-    text = f"cp.async.{cache}.shared.global [%0], [%1], {size}{tail};"
+    text = f"cp.async.{cache}.shared.global{prefetch} [%0], [%1], {size}{tail};"
     body = asm(text, "", f'"r"(to), "l"(from){operand}', "memory")
     return Helper(function(f"void {name}(unsigned to, const void* from{param})", body), (), COPY)
 
