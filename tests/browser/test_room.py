@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,17 @@ def test_pictures_stand_beside_each_other(page: Page) -> None:
     page.locator("[data-tab=global]").click()
     view = page.locator(".tw-global")
     assert top(view.locator(".tw-figure").first) == top(view.locator(".tw-info"))
+
+
+def test_numbers_are_explained_where_they_are_written(page: Page) -> None:
+    page.locator("[data-tab=banks]").click()
+    page.locator(".tw-banks[data-degree]").wait_for()
+    notes = page.locator(".tw-banks .tw-figure-note").all_inner_texts()
+    assert notes[0].startswith("The number is the 128-byte row of the word. Below:")
+    assert notes[1].startswith("The number is the lane. Free cells:")
+    page.locator(".tw-card").evaluate("card => card.style.width = '300px'")
+    lanes = page.locator(".tw-banks .tw-figure-note").nth(1)
+    lanes.filter(has_text=re.compile("^Free cells:")).wait_for(timeout=10_000)
 
 
 def test_every_lane_of_a_wave_is_drawn(page: Page) -> None:

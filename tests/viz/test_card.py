@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
 
+import tileworkbench as tw
 from tests.viz.sample import (
     LAYOUTS,
     MACHINE,
@@ -19,6 +21,7 @@ from tests.viz.sanitiser import problems
 from tileworkbench.bench.units import format_bytes, format_count, format_error, format_time
 from tileworkbench.compiler.diagnostics import Note
 from tileworkbench.compiler.record import Count, Snapshot
+from tileworkbench.kernels import matmul
 from tileworkbench.viz.model.bench import bench_model
 from tileworkbench.viz.model.card import (
     HTML_LIMIT,
@@ -205,6 +208,14 @@ def test_a_count_without_a_value_shows_its_formula() -> None:
 )
 def test_status(cached: str, text: str) -> None:
     assert status(compile_record(cached=cached)) == text
+
+
+def test_arithmetic_of_integers_is_counted_in_operations() -> None:
+    view = tw.compile(matmul(64, 64, 64, "int8"), target="sim:sm_80").view()
+    (fact,) = (each for each in card_model(view)["facts"] if each["label"] == "intensity")
+    assert re.fullmatch(r"[\d.]+ OP/B", fact["value"])
+    assert fact["hint"] == "arithmetic intensity: OP per byte of global memory"
+    assert f"| AI {fact['value']}" in plain_line(view)
 
 
 def test_a_measurement() -> None:

@@ -93,18 +93,28 @@ def test_what_became_of_each_line_is_kept() -> None:
     assert "lines" not in unpack(saved_card(kernel.view(), 30_000)["packed"])[1]  # type: ignore[index]
 
 
+def left_out(html: str) -> list[str]:
+    """The views that a card had no room for; the sentence agrees with their number."""
+    said = re.search(r"Too large for a saved card: ([^<]*)\. Run the cell to see (it|them)\.", html)
+    assert said is not None
+    names = said[1].split(", ")
+    assert said[2] == ("it" if len(names) == 1 else "them")
+    return names
+
+
 def test_an_ordinary_gpu_card_is_kept_beside_its_html() -> None:
     """The extension draws it from what the output has room for besides the picture."""
     attention = flash_attention(1, 2, 256, 256, 64, dtype="float16")
     for program in (matmul(256, 256, 256, "float16"), attention):
         view = tw.compile(program, target="sim:sm_90a").view()
         html = card_html(view, BESIDE_LIMIT)
-        assert re.search(r"Too large for a saved card: [^<]*Layouts[^<]*. Run the cell", html)
+        assert "Layouts" in left_out(html)
         room = OUTPUT_BYTES - len(html.encode())
         saved = saved_card(view, room - len(saved_lines(view)["lines"]))
         assert saved is not None
         state, answers = unpack(saved["packed"])
         assert state["card"]["name"] == view.record.name and "source" in answers["views"]
+        assert len(left_out(card_html(view, 10_000))) > 1
 
 
 def test_the_largest_views_give_way_to_the_limit() -> None:

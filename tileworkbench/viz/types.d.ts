@@ -61,6 +61,7 @@ interface Cell {
 interface Picture {
   title?: string;
   note?: string;
+  number?: string; // what the texts in cells are, said where they are written
   label: string;
   rows: number;
   columns: number;

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tileworkbench.bench.points import Trail
+from tileworkbench.bench.units import rate_unit
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.lowering import EDITED
 from tileworkbench.compiler.sim.report import AccessCount
@@ -29,6 +30,8 @@ _SAY_WHO_COPIES = ("lower_to_threads", "specialize_warps")
 
 def make_view(kernel: Kernel, roofline: bool) -> KernelView:
     """The data of all views; `roofline` measures the machine if that was not done yet."""
+    from tileworkbench.bench.kernel import arithmetic_dtype
+
     stats, record = kernel.stats, kernel.record
     made = KernelView(
         record=record,
@@ -38,6 +41,7 @@ def make_view(kernel: Kernel, roofline: bool) -> KernelView:
         scratch_bytes=stats.scratch_bytes,
         flops=stats.flops,
         bytes_=stats.bytes_,
+        operation=rate_unit([arithmetic_dtype(kernel.program)])[1:-2],
         layouts=kernel._buffer_layouts,
         portable_layouts=kernel.target != "cpu",  # where the host chooses the vectors' width
         portable_code=_portable_code(kernel),

@@ -44,8 +44,9 @@ def facts(view: KernelView, live: bool) -> list[tuple[str, str, str]]:
     shown += _count_fact("flops", view.flops, format_count)
     shown += _count_fact("traffic", view.bytes_, format_bytes)
     if view.intensity is not None:
-        value = f"{format_count(view.intensity)} FLOP/B"
-        shown.append(("intensity", value, "arithmetic intensity: FLOP per byte of global memory"))
+        unit = view.operation
+        hint = f"arithmetic intensity: {unit} per byte of global memory"
+        shown.append(("intensity", f"{format_count(view.intensity)} {unit}/B", hint))
     return shown
 
 
@@ -172,7 +173,8 @@ def card_html(view: KernelView, limit: int = HTML_LIMIT) -> str:
     while len((page := html.panel(*parts, *sections.values())).encode()) > limit and sections:
         del sections[max(sections, key=lambda title: len(sections[title]))]
         left = [title for title, section in made.items() if section and title not in sections]
-        said = f"Too large for a saved card: {', '.join(left)}. Run the cell to see it."
+        them = "it" if len(left) == 1 else "them"
+        said = f"Too large for a saved card: {', '.join(left)}. Run the cell to see {them}."
         parts[1:] = [html.tag("div", f"{html.FAINT};font-size:12px", html.text(said))]
     return page
 

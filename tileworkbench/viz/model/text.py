@@ -87,7 +87,7 @@ def plain_line(view: KernelView) -> str:
         facts.append(f"smem={format_bytes(view.shared_bytes).replace(' ', '')}")
     parts = [" ".join(facts), f"{total} passes, {changed} changed"]
     if view.intensity is not None:
-        parts.append(f"AI {three_digits(view.intensity)} FLOP/B")
+        parts.append(f"AI {three_digits(view.intensity)} {view.operation}/B")
     if record.facts:
         parts.append(f"where {' and '.join(record.facts)}")
     if record.variants:

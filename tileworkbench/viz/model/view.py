@@ -83,6 +83,7 @@ class KernelView:
         scratch_bytes: what a worker really holds; depends on the host, so only live views show it.
         flops, bytes_: static counts of one launch over global memory, None where unknown. A value
             of NaN means that only the formula is known (symbolic shapes).
+        operation: what `flops` counts: ``OP`` of integers, else ``FLOP``.
         layouts: in the order in which the kernel declares its buffers.
         portable_layouts: whether they are the same on every host; the static card names them only
             where they are made for this very machine.
@@ -125,6 +126,7 @@ class KernelView:
     scratch_bytes: int = 0
     flops: Count | None = None
     bytes_: Count | None = None
+    operation: str = "FLOP"
     layouts: tuple[BufferLayout, ...] = ()
     portable_layouts: bool = True
     portable_code: str = ""
@@ -159,7 +161,7 @@ class KernelView:
 
     @property
     def intensity(self) -> float | None:
-        """Arithmetic intensity in FLOP per byte, where both counts have a value."""
+        """Arithmetic intensity in `operation` per byte, where both counts have a value."""
         if self.flops is None or self.bytes_ is None or not self.bytes_.value > 0:
             return None
         ratio = self.flops.value / self.bytes_.value

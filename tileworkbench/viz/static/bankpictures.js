@@ -25,8 +25,9 @@ export function cardPicture(/** @type {Scene} */ scene) {
   const mark = marking(scene);
   return {
     title: "Punch card: lane × bank",
-    note: `The number is the ${rowBytes(memory)}-byte row of the word. Below: how many different words of the bank ` +
-      "are wanted; two or more (red) are served one after the other. Blue: several lanes want one word.",
+    number: `The number is the ${rowBytes(memory)}-byte row of the word.`,
+    note: "Below: how many different words of the bank are wanted; two or more (red) are served one after the " +
+      "other. Blue: several lanes want one word.",
     most: [20, 18],
     letters: String(Math.floor(Math.max(...phase.addresses) / rowBytes(memory))).length,
     rows: phase.lanes.length,
@@ -91,7 +92,8 @@ export function memoryPicture(/** @type {Scene} */ scene) {
   const wordAt = (row, bank) => (top + first + row) * memory.banks + bank;
   return {
     title: `Shared memory: rows of ${line} bytes × bank`,
-    note: `The number is the lane. Free cells: the rest of ${tile.name}` +
+    number: "The number is the lane.",
+    note: `Free cells: the rest of ${tile.name}` +
       (rows < all ? `, rows ${first} to ${first + rows - 1} of ${all}.` : "."),
     most: [20, 16],
     letters: shares ? 3 : 2,

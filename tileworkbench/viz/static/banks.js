@@ -188,8 +188,9 @@ export function render({ model, el, data }) {
       each.figure.node.hidden = each.picture === null;
       if (!each.picture) continue;
       each.figure.caption.textContent = each.picture.title;
-      each.figure.below.textContent = each.picture.note;
-      each.grid.show(each.picture, list.roomOf(root));
+      each.grid.show(each.picture, list.roomOf(root)); // first: it knows which texts fit
+      const { number, note } = each.picture;
+      each.figure.below.textContent = number && each.grid.letterSize ? `${number} ${note}` : note;
     }
     describe(scene);
     root.dataset.degree = String(phase.degree);

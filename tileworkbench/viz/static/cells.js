@@ -115,6 +115,12 @@ export class CellGrid {
     this.canvas.style.height = `${this.outer[1]}px`;
   }
 
+  /** Of the texts in cells, in pixels; 0 where they do not fit. */
+  get letterSize() {
+    const size = Math.min(11, this.height - 2, (this.width - 2) / (this.picture.letters * 0.58));
+    return this.height < WRITTEN || size < 6.5 ? 0 : size;
+  }
+
   /** @returns {[number, number] | null} */
   cellAt(/** @type {MouseEvent} */ event) {
     if (!this.picture) return null;
@@ -187,8 +193,8 @@ export class CellGrid {
       .map((edge) => Math.round(edge * this.ratio) / this.ratio);
     context.fillRect(left, top, right - left, bottom - top);
     context.globalAlpha = 1;
-    const size = Math.min(11, this.height - 2, (this.width - 2) / (this.picture.letters * 0.58));
-    if (!cell?.text || this.height < WRITTEN || size < 6.5) return;
+    const size = this.letterSize;
+    if (!cell?.text || !size) return;
     context.fillStyle = ink(cell.fill);
     context.font = `${cell.mark ? "600 " : ""}${size}px ${FONT}`;
     context.textAlign = "center";
