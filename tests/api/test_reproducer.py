@@ -7,7 +7,9 @@ import runpy
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 import tileworkbench as tw
 import tileworkbench.language as T
@@ -81,6 +83,33 @@ def test_it_compiles_and_runs_again(
     monkeypatch.setattr(sys, "argv", [str(script)])
     with pytest.raises(tw.ArgumentError, match="the extent 'm' of 'A' of 'main' has no value"):
         runpy.run_path(str(script), run_name="__main__")
+
+
+def test_it_runs_on_the_inputs_that_were_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = torch.arange(48, dtype=torch.float16).reshape(6, 8)
+    script = shift(16).export(tmp_path, given[:4], 2) / "reproduce.py"
+    monkeypatch.setattr(sys, "argv", [str(script)])
+    ran = runpy.run_path(str(script), run_name="__main__")
+    assert torch.equal(ran["inputs"][0], given[:4]) and ran["inputs"][1] == 2
+    assert capsys.readouterr().out.rstrip().endswith(" stages agree")
+    shift(16).export(tmp_path)
+    assert not (tmp_path / "inputs.pt").exists()
+
+
+def test_the_inputs_of_a_failed_check_are_exported(tmp_path: Path) -> None:
+    kernel, given = shift(16), np.ones((4, 8), np.float16)
+    with pytest.raises(tw.CheckError):
+        kernel.check(lambda a, s: a * 2, given, 0)
+    first, number = torch.load(kernel.export(tmp_path) / "inputs.pt", weights_only=True)
+    assert number == 0 and torch.equal(first, torch.from_numpy(given))
+
+
+def test_what_cannot_be_stored_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
+    with pytest.raises(tw.ArgumentError, match="an argument cannot be stored: "):
+        shift(16).export(tmp_path / "new", object(), 1)
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_second_export_replaces_the_first(tmp_path: Path) -> None:

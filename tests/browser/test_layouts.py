@@ -11,9 +11,11 @@ import nbformat
 import numpy as np
 import pytest
 
+import tileworkbench as tw
 from tests.browser.lab import LabServer, NotebookPage
 from tests.browser.scripts import call
 from tileworkbench.compiler.layout import Fragment, Layout
+from tileworkbench.kernels import matmul
 from tileworkbench.viz.model.layout import layout_model
 from tileworkbench.viz.model.layout_tables import hardware_grid
 from tileworkbench.viz.model.packing import as_text
@@ -112,6 +114,28 @@ def test_letters_below_the_veil_are_readable(browser: Browser) -> None:
     """Contrast of at least 4.5 to 1 in both themes."""
     found = call(browser, ("grid",), CONTRAST, [list(c) for c in (*CATEGORIES, *SEQUENCE)])
     assert len(found) == 28 and min(found) >= 4.5
+
+
+def test_an_element_is_found_by_its_indices(browser: Browser, tmp_path: Path) -> None:
+    kernel = tw.compile(matmul(64, 64, 64, "float16"), target="sim:sm_80")
+    layout = kernel.layouts["C_local"]
+    page = browser.new_page()
+    page.goto(kernel.save(tmp_path / "page.html").as_uri())
+    page.locator("[data-tab=layouts]").click()
+    view = page.locator(".tw-layouts[data-painted=true]")
+    view.get_by_label("Buffer").select_option("C_local")
+    found = view.get_by_label("Find an element")
+    rows, columns = layout.shape
+    limit = f"an element of C_local has 2 indices below {rows}, {columns}"
+    for typed, problem in ((f"{rows}, 0", limit), ("", "")):
+        found.fill(typed)
+        found.press("Enter")
+        assert found.evaluate("each => each.validationMessage") == problem
+    found.fill("(9, 17)")
+    found.press("Enter")
+    owner = int(layout.evaluate(9, 17)[0])
+    page.locator(f".tw-layouts[data-pinned='[{owner},[9,17]]']").wait_for(timeout=10_000)
+    page.close()
 
 
 @pytest.fixture

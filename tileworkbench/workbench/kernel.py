@@ -409,13 +409,17 @@ class Kernel(KernelFacts, Debugging):
 
         return save_html(self.view(roofline=self._bench is not None), Path(path))
 
-    def export(self, directory: str | Path) -> Path:
+    def export(self, directory: str | Path, *args: Any) -> Path:
         """Write a reproducer into a folder: source, IR of every pass, generated code, parameters,
         versions, and `reproduce.py`, which compiles and runs the exported program.
+
+        `args`, by default those of the last check if it failed, are stored with it: it then runs
+        on these, else on made-up ones.
         """
         from tileworkbench.workbench.reproducer import export_kernel
 
-        return export_kernel(self, Path(directory))
+        failed = [] if self._failed is None else self._failed[1]
+        return export_kernel(self, Path(directory), args or failed)
 
     def ship(self, folder: str | Path) -> Shipment:
         """Write the kernel into a new folder that runs it without this package: `from FOLDER import

@@ -3,7 +3,7 @@ import * as tw from "./common.js";
 import { styleOf } from "./atoms.js";
 import { watch } from "./redraw.js";
 import { LayoutGrid } from "./grid.js";
-import { describe, describePin, legend } from "./places.js";
+import { describe, describePin, legend, readIndex } from "./places.js";
 import { listen } from "./pointer.js";
 import { HardwareSlice, LayoutSlice, NO_THREAD } from "./slices.js";
 import { stepList } from "./steps.js";
@@ -68,6 +68,11 @@ export function render({ model, el }) {
     onchange: () => pin(owner.value === "" ? NO_THREAD : Number(owner.value)),
   });
   const ownerLabel = tw.span("");
+  const element = tw.el("input", {
+    class: "tw-input tw-owner", placeholder: "3, 8", "aria-label": "Find an element",
+    onchange: () => find(),
+    onkeydown: (/** @type {Pressed} */ event) => event.key === "Enter" && find(), // JupyterLab takes Enter
+  });
   const note = tw.span("tw-faint tw-slice-note");
   const bar = tw.div(
     "tw-bar",
@@ -76,6 +81,7 @@ export function render({ model, el }) {
     copies,
     tw.el("label", { class: "tw-check" }, "Colour by", colours),
     tw.el("label", { class: "tw-check" }, ownerLabel, owner),
+    tw.el("label", { class: "tw-check" }, "Element", element),
     atoms,
     note,
   );
@@ -278,6 +284,18 @@ export function render({ model, el }) {
     steps.mark(slice.name, model.get("selection")?.line ?? 0);
     root.dataset.pinned = JSON.stringify([thread, model.get("selected_element")]);
     draw();
+  }
+
+  /** Pin the owner of the element whose indices were typed. */
+  function find() {
+    const { slice } = tensor.grid;
+    const { index, problem } = readIndex(element.value, slice);
+    element.setCustomValidity(problem);
+    element.reportValidity();
+    if (!index) return;
+    const cell = slice.cellOf(index);
+    if (cell === null) tw.set(model, { layout_lead: index.slice(0, -2), selected_element: index });
+    else if (!slice.isEmpty(cell)) pin(slice.first(cell), cell);
   }
 
   /** Pin the owner of an element; another click goes on to its next copy, and in the end unpins. */

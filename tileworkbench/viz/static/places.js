@@ -33,6 +33,19 @@ export function place(/** @type {Slice} */ slice, /** @type {number} */ cell) {
 }
 
 /**
+ * The indices in a text, null where they are of no element, and what is wrong with them.
+ * @param {string} text
+ * @param {{ name: string, shape: number[] }} slice
+ */
+export function readIndex(text, { name, shape }) {
+  const index = text.split(/\D+/).filter(Boolean).map(Number);
+  if (index.length === shape.length && index.every((at, dim) => at < shape[dim])) return { index, problem: "" };
+  const indices = shape.length === 1 ? "an index" : `${shape.length} indices`;
+  const problem = text.trim() ? `an element of ${name} has ${indices} below ${shape.join(", ")}` : "";
+  return { index: null, problem };
+}
+
+/**
  * The cell under the pointer, as nodes.
  * @param {Slice} slice
  * @param {number | null} cell
