@@ -10,8 +10,8 @@ from tileworkbench.compiler.emit.cuda.functions import asm, function
 def _copy(size: int, guarded: bool) -> Helper:
     """cp.async; what is outside is not read, and zeros are written.
 
-    Vectors have L2 fetch the 128 bytes around them: the rest of a row of a tile, or the beginning of
-    the next tile's row.
+    Vectors have L2 fetch the 128 bytes around them: the rest of a row of a tile, or the beginning
+    of the next tile's row.
     """
     cache, prefetch = ("cg", ".L2::128B") if size == 16 else ("ca", "")
     name, param, tail, operand = f"cp_async_{size}", "", "", ""
