@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import math
 from collections.abc import Callable
 
@@ -56,6 +57,16 @@ def test_record_is_in_microseconds() -> None:
     assert record.times_us == (500.0, 2000.0)
     assert (record.name, record.threads, record.clock_note) == ("k", 3, "clock 4.0 GHz")
     assert (record.flops, record.bytes_) == (8.0, 4.0)
+
+
+def test_a_result_is_a_row() -> None:
+    result = BenchResult("k", (1.0, 2.0, 3.0), 2, "clock 4.0 GHz", flops=4e9, against=("ref", 4.0))
+    row = result.to_dict()
+    assert json.loads(json.dumps(row, allow_nan=False)) == row
+    assert (row["name"], row["median_ms"], row["n"], row["threads"]) == ("k", 2.0, 3, 2)
+    assert (row["first_quartile_ms"], row["third_quartile_ms"]) == (1.5, 2.5)
+    assert (row["gflops"], row["gbytes"]) == (2000.0, None)
+    assert (row["against"], row["against_ms"], row["speedup"]) == ("ref", 4.0, 2.0)
 
 
 def test_text_of_a_result() -> None:

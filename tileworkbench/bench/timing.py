@@ -123,6 +123,24 @@ class BenchResult:
             dtype=self.dtype,
         )
 
+    def to_dict(self) -> dict[str, Any]:
+        """One flat row that JSON can hold, None where a number is not known; of several results
+        ``pandas.DataFrame([result.to_dict() for result in results])`` makes a table.
+        """
+        numbers: dict[str, float] = {
+            "median_ms": self.median,
+            "first_quartile_ms": self.quartiles[0],
+            "third_quartile_ms": self.quartiles[1],
+            "gflops": self.gflops,
+            "gbytes": self.gbytes,
+            "against_ms": self.against[1],
+            "speedup": self.speedup,
+        }
+        known = {name: None if math.isnan(value) else value for name, value in numbers.items()}
+        texts = {"dtype": self.dtype, "against": self.against[0], "clock": self.clock_note}
+        counts = {"n": self.n, "threads": self.threads, "interrupted": self.interrupted}
+        return {"name": self.name, **known, **texts, **counts}
+
     def _quantile(self, part: float) -> float:
         return float(np.quantile(self.times, part))
 
