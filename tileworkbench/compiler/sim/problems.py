@@ -10,6 +10,7 @@ STORE_OVERTAKEN = "written while T.tma_copy still reads it"
 NOT_STORED = "read before the wait for the T.tma_copy that writes it"
 ENDED = "still read by T.tma_copy when the block ends"
 NOT_FENCED = "read by the copy engine or tensor cores, with no fence behind the write of a thread"
+NOT_FENCED_WRITE = "written by the copy engine, with no fence behind the write of a thread"
 SENDER_ENDED = "still read by a copy to another block when its own block ends"
 NOT_FORMED = "read before the wait for the asynchronous product that writes it"
 PRODUCT_OVERTAKEN = "written while an asynchronous product into it is under way"
@@ -52,6 +53,7 @@ _REMEDIES = {
     NOT_STORED: "wait for the copy, with T.tma_store_arrive() and T.tma_store_wait(0, read=False)",
     ENDED: "wait for the copy at the end, with T.tma_store_arrive() and T.tma_store_wait(0)",
     NOT_FENCED: "put T.fence_proxy_async() behind the write, in front of what the threads meet at",
+    NOT_FENCED_WRITE: "put T.fence_proxy_async() between the two writes",
     SENDER_ENDED: "let all blocks of the cluster wait at its end, with T.cluster_sync()",
     NOT_FORMED: "wait for the product first, with T.wait_wgmma(0) or at its memory barrier",
     PRODUCT_OVERTAKEN: "wait for the product first, with T.wait_wgmma(0) or at its memory barrier",

@@ -1,8 +1,8 @@
 """Two ways to shared memory: of the threads, and of the copy engine and tensor cores.
 
-On sm_90 and later these engines see what a thread wrote to shared memory only behind a fence
-between the two ways, "proxies" (PTX ISA, "fence.proxy.async"): by the writer, or by somebody who
-already knows of the write. Each byte that threads wrote has a mark until then.
+On sm_90 and later these engines see what a thread wrote to shared memory, and overwrite it, only
+behind a fence between the two ways, "proxies" (PTX ISA, "fence.proxy.async"): by the writer, or by
+somebody who already knows of the write. Each byte that threads wrote has a mark until then.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.simt import Engine
 from tileworkbench.compiler.sim.byte_marks import ByteMarks
-from tileworkbench.compiler.sim.problems import NOT_FENCED, REGISTERS_NOT_FENCED
+from tileworkbench.compiler.sim.problems import NOT_FENCED, NOT_FENCED_WRITE, REGISTERS_NOT_FENCED
 from tileworkbench.compiler.sim.report import FindingKind
 
 if TYPE_CHECKING:
@@ -56,11 +56,13 @@ class Proxies:
             if write:
                 self._wrote(frame, storage, place, threads)
         elif write:
+            if engine is Engine.TMA:
+                self._check(frame, storage, place, NOT_FENCED_WRITE)
             marks = self._marks.of(storage)
             if marks is not None:
                 marks[place] = 0
         else:
-            self._read(frame, storage, place)
+            self._check(frame, storage, place, NOT_FENCED)
 
     def _wrote(
         self, frame: ThreadFrame, storage: Storage, place: tuple[Any, ...], threads: Array
@@ -74,7 +76,9 @@ class Proxies:
         if marks is not None:
             marks[place] = self._last
 
-    def _read(self, frame: ThreadFrame, storage: Storage, place: tuple[Any, ...]) -> None:
+    def _check(
+        self, frame: ThreadFrame, storage: Storage, place: tuple[Any, ...], problem: str
+    ) -> None:
         marks = self._marks.of(storage)
         writes = None if marks is None else marks[place]
         if writes is None or not writes.any():
@@ -83,7 +87,7 @@ class Proxies:
         write = self._writes[int(writes.max())]
         frame.recorder.found(
             FindingKind.RACE,
-            NOT_FENCED,
+            problem,
             storage.name,
             (),
             frame.block,

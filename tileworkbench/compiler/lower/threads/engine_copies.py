@@ -139,11 +139,14 @@ def _note_of_multicast(sent: Multicast, context: ThreadContext) -> str:
 
 
 def in_pipeline(stmts: Sequence[Stmt], context: ThreadContext) -> Stmt:
-    """Loads that follow one another in a pipelined loop, which will start them and wait."""
+    """Loads that follow one another in a pipelined loop, which will start them and wait. A fence
+    in front of them says that threads write their tiles, too.
+    """
     copies = [(op, plan(op, context)) for op in stmts if isinstance(op, Copy)]
-    boxes = seq([_boxes(op, how, context) for op, how in copies])
-    body = If(elected(context), boxes, site=copies[0][0].site)
-    return seq([*_fence(copies, context), body])
+    site = copies[0][0].site
+    body = If(elected(context), seq([_boxes(op, how, context) for op, how in copies]), site=site)
+    mixed = any(_is_written_by_threads(how.tile, context) for _, how in copies)
+    return seq([Fence("async", site=site), body]) if mixed else body
 
 
 def started(stmt: Start, context: ThreadContext) -> Stmt | None:
@@ -167,8 +170,7 @@ def started(stmt: Start, context: ThreadContext) -> Stmt | None:
         return None
     bytes_ = BarrierExpect(stmt.barrier, int_const(how.bytes_), site=stmt.site)
     load = Start(_boxes(op, how, context), Engine.TMA, stmt.barrier, site=op.site)
-    begin = If(elected(context), seq([bytes_, load]), site=op.site)
-    return seq([*_fence([(op, how)], context), begin])
+    return If(elected(context), seq([bytes_, load]), site=op.site)
 
 
 def multicast(sent: Multicast, context: ThreadContext) -> Stmt:
@@ -188,8 +190,7 @@ def multicast(sent: Multicast, context: ThreadContext) -> Stmt:
             hint="share tiles with T.copy_cluster(..., dst_block=rank, remote_barrier=...)",
         ) from None
     load = Start(_boxes(op, how, context, blocks=sent.blocks), Engine.TMA, sent.barrier)
-    begin = If(elected(context), replace(load, site=op.site), site=op.site)
-    return seq([*_fence([(op, how)], context), begin])
+    return If(elected(context), replace(load, site=op.site), site=op.site)
 
 
 def _load(copies: Sequence[tuple[Copy, TensorCopy]], context: ThreadContext) -> Stmt:
@@ -202,13 +203,7 @@ def _load(copies: Sequence[tuple[Copy, TensorCopy]], context: ThreadContext) -> 
     parity, advance = _parity(context, site)
     wait = BarrierWait(barrier, parity, site=site)
     begin = If(elected(context), seq(issued), site=site)
-    return seq([*_fence(copies, context), begin, wait, *advance])
-
-
-def _fence(copies: Sequence[tuple[Copy, TensorCopy]], context: ThreadContext) -> list[Stmt]:
-    """A barrier in front of a load whose tile threads write as well."""
-    mixed = any(_is_written_by_threads(how.tile, context) for _, how in copies)
-    return [Fence("async", site=copies[0][0].site)] if mixed else []
+    return seq([begin, wait, *advance])
 
 
 def _sum(nest: Parallel, context: ThreadContext) -> Stmt | None:
