@@ -224,6 +224,13 @@ def test_gpu_ceilings_have_what_failed_and_what_is_published(
     assert "int8 product failed: ZeroDivisionError" in text and "Published, H100" in text
 
 
+def test_the_gpu_report_needs_no_environment_of_its_own() -> None:
+    """Nothing is installed, as the target has no prerequisites: it takes the Python it is given."""
+    rules = (FOLDER.parent / "Makefile").read_text().split("\n\n")
+    (rule,) = (each for each in rules if "\ngpu-report:" in each)
+    assert rule.endswith("\ngpu-report:\n\tPYTHONPATH=. $(PYTHON) benchmarks/gpu_report.py")
+
+
 def test_a_step_of_the_gpu_report_ends_in_time(scripts: Path) -> None:
     report = load("gpu_report")
     waiting = [sys.executable, "-c", "print('begun', flush=True); import time; time.sleep(60)"]
