@@ -10,10 +10,13 @@ import pytest
 
 import tileworkbench as tw
 import tileworkbench.language as T
+from tileworkbench.compiler.device.nvidia.nvrtc import compile_cuda
+from tileworkbench.compiler.diagnostics import RaceError
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body
 from tileworkbench.compiler.ir.simt import Fence
 from tileworkbench.compiler.ir.stmt import Seq, Stmt
 from tileworkbench.compiler.sim import simulate
+from tileworkbench.compiler.sim.ptx import PtxProgram, TensorMap
 from tileworkbench.kernels import matmul
 
 
@@ -94,3 +97,22 @@ def test_a_load_over_what_threads_wrote_without_a_fence(steps: str) -> None:
     assert simulate(program, arguments).report.ok
     found = {each.detail for each in simulate(changed, arguments).report.findings}
     assert "written by the copy engine, with no fence behind the write of a thread" in found
+
+
+@pytest.mark.nvrtc
+def test_the_ptx_without_that_fence() -> None:
+    module = tw.compile(kernel("fill read later"), target="sim:sm_90a").compiled.module
+    text = compile_cuda(module.text, "sm_90a").ptx
+    front, fence, behind = text.rpartition("fence.proxy.async.shared::cta;")
+    assert fence
+    execute(text, module)
+    with pytest.raises(RaceError) as caught:
+        execute(front + behind, module)
+    assert "lets the asynchronous proxy write byte 0 of shared memory" in caught.value.message
+
+
+def execute(ptx: str, module: Any) -> None:
+    (launch,) = module.launches
+    arrays = [np.ones((64, 64), np.float16) for _ in "ABC"]
+    values = [*arrays, TensorMap(arrays[0], (64, 64))]
+    PtxProgram.parse(ptx).launch(launch.entry, (1,), (128,), values, launch.shared_bytes)

@@ -173,7 +173,7 @@ def _start_load(
     lanes, owners = np.full(len(chunks), lane), np.full(len(chunks), block)
     there = np.full(len(chunks), block * state.geometry.block_lanes)  # who sees what has landed
     if state.shadow is not None and asynchronous.lazy:
-        state.shadow.start_copy(lanes, chunks, 16, owners)
+        state.shadow.start_copy(lanes, chunks, 16, owners, proxy=True)
 
     def land() -> None:
         rows = read()

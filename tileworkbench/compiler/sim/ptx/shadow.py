@@ -185,15 +185,8 @@ class Shadow:
         the asynchronous proxy reads for a thread."""
         granules, lanes = self._cover(lanes, offsets, size, owners)
         self._check_pending(granules, lanes, "reads")
-        if proxy and (unfenced := self.unfenced[granules]).any():
-            at = int(np.argmax(unfenced))
-            raise RaceError(
-                f"{self._name(lanes[at])} lets the asynchronous proxy read "
-                f"{self._place(granules[at])}, which threads wrote with no proxy fence between: "
-                f"{locate(self.code[self.pc])} after "
-                f"{locate(self.code[int(self.write_pc[granules[at]])])}",
-                hint="execute 'fence.proxy.async' after the writes, before the barrier",
-            )
+        if proxy:
+            self._check_fenced(granules, lanes, "read")
         if not (valid := self.valid[granules]).all():
             at = int(np.argmin(valid))
             raise UninitializedReadError(
@@ -270,7 +263,7 @@ class Shadow:
 
     def fence_proxy(self, lanes: Array) -> None:
         """A fence between the proxies: what was written before, as these lanes know it, may be read
-        by asynchronous work."""
+        and overwritten by asynchronous work."""
         per_cluster = self.stride // self.granule * self.geometry.cluster_blocks
         for number, agent in self._warps(lanes):
             mine = slice(number * per_cluster, (number + 1) * per_cluster)
@@ -281,10 +274,18 @@ class Shadow:
     # -- asynchronous copies
 
     def start_copy(
-        self, lanes: Array, offsets: Array, size: int, owners: Array | None = None
+        self,
+        lanes: Array,
+        offsets: Array,
+        size: int,
+        owners: Array | None = None,
+        *,
+        proxy: bool = False,
     ) -> None:
-        """A copy into these bytes, with `owners` as in `read`, may land from now on."""
+        """A copy into these bytes, with `owners` and `proxy` as in `read`, may land from now on."""
         granules, lanes = self._cover(lanes, offsets, size, owners)
+        if proxy:
+            self._check_fenced(granules, lanes, "write")
         self._check_pending(granules, lanes, "copies into")
         self._check_writer(granules, lanes, "copies into", False)
         self._check_readers(granules, lanes, False)
@@ -342,6 +343,18 @@ class Shadow:
                 f"{locate(self.code[self.pc])}",
                 hint="wait for the copy, then synchronise the threads that use it",
             )
+
+    def _check_fenced(self, granules: Array, lanes: Array, verb: str) -> None:
+        if not (unfenced := self.unfenced[granules]).any():
+            return
+        at = int(np.argmax(unfenced))
+        raise RaceError(
+            f"{self._name(lanes[at])} lets the asynchronous proxy {verb} "
+            f"{self._place(granules[at])}, which threads wrote with no proxy fence between: "
+            f"{locate(self.code[self.pc])} after "
+            f"{locate(self.code[int(self.write_pc[granules[at]])])}",
+            hint="execute 'fence.proxy.async' after the writes, before the barrier",
+        )
 
     def _check_writer(self, granules: Array, lanes: Array, verb: str, whole: bool) -> None:
         block, thread, warp = self._agents(lanes)
