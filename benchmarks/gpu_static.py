@@ -119,6 +119,9 @@ ROWS = {
         lambda: product("float8_e4m3fn", (128, 128, 64), 128, trans_B=True), archs=("sm_90a",)
     ),
     "attention D=64 128x128, 256 threads": Row(lambda: attention(64, (128, 128), 256), True),
+    "attention D=64 128x128, causal": Row(
+        lambda: attention(64, (128, 128), 256, True), True, True
+    ),
     "attention D=128 128x128, 256 threads": Row(lambda: attention(128, (128, 128), 256), True),
     "the same, exact": Row(lambda: attention(128, (128, 128), 256)),
     "the same, causal": Row(lambda: attention(128, (128, 128), 256, True), True, True),

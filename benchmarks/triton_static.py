@@ -276,6 +276,7 @@ ROWS = {
     "matmul fp8, B transposed": (product((128, 128, 64), "fp8e4nv", SIZE), 4, 3),
     "matmul fp8 fnuz, B transposed": (product((128, 128, 64), "fp8e4b8", SIZE), 4, 3),
     "attention D=64 128x128, 256 threads": (attended(64, 128, 128), 8, 2),
+    "attention D=64 128x128, causal": (attended(64, 128, 128, True), 8, 2),
     "attention D=128 128x128, 256 threads": (attended(128, 128, 128), 8, 2),
     "the same, causal": (attended(128, 128, 128, True), 8, 2),
     "attention D=128 128x64, 128 threads": (attended(128, 128, 64), 4, 2),

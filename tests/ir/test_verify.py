@@ -191,7 +191,6 @@ def f(G: T.Tensor((64, 32), "float16")):
     [
         ("(A, B, C)", "(B, A, C)", "K is 128 and 64 in A and B in 'T.gemm(B, A, C)'"),
         ("(A, B, C)", "(A, B, C, transpose_A=True)", "K is 64 and 32 in A and B"),
-        ("G[0:64, 0:32]", "G[0:64, 0:16]", r"(64, 16) does not fit (64, 32) in 'T.copy"),
         ("C, R, dim=1", "C, R, dim=0", "(64, 128) without dimension 0 does not fit (64)"),
         ("R = T.alloc_fragment((64,),", "R = T.alloc_fragment((1, 128),", "does not fit (1, 128)"),
         ("T.scan_sum(C, C", "T.scan_sum(C, R", "(64, 128) does not fit (64)"),

@@ -1,4 +1,7 @@
-"""How the shapes of a tile operator's operands must fit each other, where they are constants."""
+"""How the shapes of a tile operator's operands must fit each other, where they are constants.
+
+Those of a copy need not: it goes over the region that is nearer the threads, and masks the other.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,10 @@ from tileworkbench.compiler.ir.expr import Expr
 
 
 def shape_fault(stmt: st.Stmt) -> str:
-    """What does not fit in a product, copy, scan or reduction, empty where all does."""
+    """What does not fit in a product, scan or reduction, empty where all does."""
     match stmt:
         case tile.Gemm():
             return _product(stmt)
-        case tile.Copy(src=src, dst=dst):
-            one, other = (
-                [each for each in side.extents if const_int(each) != 1] for side in (src, dst)
-            )
-            # The pass that lowers copies says which dimensions it cannot match.
-            if len(one) == len(other) and not _may_be(one, other):
-                return f"{_shown(src.extents)} does not fit {_shown(dst.extents)}"
         case tile.Scan(src=src, dst=dst) if not _may_be(src.extents, dst.extents):
             return f"{_shown(src.extents)} does not fit {_shown(dst.extents)}"
         case tile.Reduce(src=source, dst=into, dim=dim):
