@@ -370,6 +370,10 @@ def test_a_machine_that_may_be_a_guest_counts_as_one(
             "some runs did not have all their cores, so arithmetic, L1 and L2 of all threads may "
             "be multiples of one thread's",
         ),
+        (
+            *(Rate(140.0, True), Disturbance(), 5),
+            "all threads have 1.4 times the L1 of one, but 2.0 times the float32",
+        ),
     ],
 )
 def test_a_busy_machine_says_what_was_seen(

@@ -12,7 +12,7 @@ A quiet machine is one whose ceilings another process finds again within `AGREEM
 promised where repeated samples agree as well, every run had its cores, and neither other programs
 nor the host took time meanwhile; else `Machine.doubt` says what was seen. Where runs did not have
 all cores, what each core has of its own (arithmetic, L1, L2) counts as many times as there are
-threads.
+threads. Where a core was slowed as long as one ceiling took, only the others tell (`uneven`).
 
 A virtual machine can promise only what its cores have of their own. L3 and DRAM belong to the host:
 where it runs the cores, and what its other guests do, changes them by half from one process to
@@ -60,6 +60,9 @@ LEVELS = ("L1", "L2", "L3", "DRAM")
 TYPES = ("float64", "float32", "float16", "bfloat16", "int8", "uint8")
 """Element types that have a peak."""
 
+# Another guest on the other hardware thread of a core takes a third of what the core does; threads
+# gain less from each other in one ceiling than in another by so much only then.
+_UNEVEN = 2 * AGREEMENT
 # Levels that all threads draw on together.
 _SHARED = ("L3", "DRAM")
 # Multiplied as this.
@@ -227,7 +230,26 @@ def to_machine(
             "some runs did not have all their cores, so arithmetic, L1 and L2 of all threads may "
             "be multiples of one thread's"
         )
+    reasons += uneven(ceilings)
     return Machine(name, tuple(ceilings), note, doubt_of(ceilings, reasons))
+
+
+def uneven(ceilings: Sequence[Ceiling]) -> list[str]:
+    """What says that cores were slowed for seconds: of what each core has of its own, all threads
+    together have the same multiple of one thread's. Nothing where they have.
+    """
+    found: dict[str, list[float]] = {}
+    for ceiling in ceilings:
+        if ceiling.name in ("L1", *TYPES):
+            found.setdefault(ceiling.name, []).append(ceiling.value)
+    gains = {name: values[-1] / values[0] for name, values in found.items()}
+    least, most = min(gains, key=gains.__getitem__), max(gains, key=gains.__getitem__)
+    if gains[least] >= (1 - _UNEVEN) * gains[most]:
+        return []
+    return [
+        f"all threads have {gains[least]:.1f} times the {least} of one, "
+        f"but {gains[most]:.1f} times the {most}"
+    ]
 
 
 def doubt_of(ceilings: Sequence[Ceiling], reasons: Sequence[str]) -> str:
