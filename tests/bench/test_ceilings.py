@@ -341,6 +341,18 @@ def test_the_least_and_the_most_of_all_measurements_are_kept() -> None:
         assert kept.ceilings[-1].seen == "52.0 to 91.0 GB/s" and not kept.busy
 
 
+@pytest.mark.parametrize(("l2", "doubtful"), [(2.0, True), (1.0, False)])
+def test_cores_that_are_threads_of_one_core_are_seen_by_l2(l2: float, doubtful: bool) -> None:
+    gains = {"L1": 1.0, "L2": l2, "float32": 1.0}
+    rates = {
+        (name, threads): Rate(100.0 * (gain if threads == 2 else 1.0), True)
+        for name, gain in gains.items()
+        for threads in (1, 2)
+    }
+    found = to_machine("m", rates, [1, 2], Disturbance())
+    assert ("1.0 times the L1 of one, but 2.0 times the L2" in found.doubt) == doubtful
+
+
 @pytest.mark.parametrize(("says", "shared"), [(True, True), (None, True), (False, False)])
 def test_a_machine_that_may_be_a_guest_counts_as_one(
     monkeypatch: pytest.MonkeyPatch, says: bool | None, shared: bool

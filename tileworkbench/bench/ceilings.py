@@ -236,14 +236,17 @@ def to_machine(
 
 def uneven(ceilings: Sequence[Ceiling]) -> list[str]:
     """What says that cores were slowed for seconds: of what each core has of its own, all threads
-    together have the same multiple of one thread's. Nothing where they have.
+    together have the same multiple of one thread's. Nothing where they have. Two cores that are the
+    hardware threads of one, as the host has it, still have twice the L2 of one; where cores share
+    L2, less says nothing.
     """
     found: dict[str, list[float]] = {}
     for ceiling in ceilings:
-        if ceiling.name in ("L1", *TYPES):
+        if ceiling.name in ("L1", "L2", *TYPES):
             found.setdefault(ceiling.name, []).append(ceiling.value)
     gains = {name: values[-1] / values[0] for name, values in found.items()}
-    least, most = min(gains, key=gains.__getitem__), max(gains, key=gains.__getitem__)
+    most = max(gains, key=gains.__getitem__)
+    least = min((name for name in gains if name != "L2"), key=gains.__getitem__)
     if gains[least] >= (1 - _UNEVEN) * gains[most]:
         return []
     return [
