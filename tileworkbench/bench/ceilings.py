@@ -240,11 +240,11 @@ def uneven(ceilings: Sequence[Ceiling]) -> list[str]:
     hardware threads of one, as the host has it, still have twice the L2 of one; where cores share
     L2, less says nothing.
     """
-    found: dict[str, list[float]] = {}
+    rates: dict[str, list[float]] = {}
     for ceiling in ceilings:
         if ceiling.name in ("L1", "L2", *TYPES):
-            found.setdefault(ceiling.name, []).append(ceiling.value)
-    gains = {name: values[-1] / values[0] for name, values in found.items()}
+            rates.setdefault(ceiling.name, []).append(ceiling.value)
+    gains = {name: values[-1] / values[0] for name, values in rates.items()}
     most = max(gains, key=gains.__getitem__)
     least = min((name for name in gains if name != "L2"), key=gains.__getitem__)
     if gains[least] >= (1 - _UNEVEN) * gains[most]:
