@@ -23,9 +23,10 @@ PY := $(VENV)/bin/python
 INSTALL := $(PY) -m pip install --quiet -c constraints.txt
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 300 \
 	--nbval-sanitize-with tileworkbench/nbval_sanitize.cfg
-# A worker per core; a file of tests is one worker's (see tests/conftest.py). Notebooks come first, as
-# what takes long must not begin last.
-PARALLEL := -n logical --maxprocesses=8 --dist=loadfile --no-loadscope-reorder --durations=10
+# A worker more than there are cores, as tests of the browser mostly wait; a file of tests is one worker's
+# (see tests/conftest.py). Notebooks come first, as what takes long must not begin last.
+WORKERS = $(shell $(PY) -c 'import os; print(min(8, os.cpu_count() + 1))' 2>/dev/null || echo 2)
+PARALLEL = -n $(WORKERS) --dist=loadfile --no-loadscope-reorder --durations=10
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The notebooks' kernel is this environment's, whatever is installed for the user.
