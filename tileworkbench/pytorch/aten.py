@@ -115,6 +115,7 @@ PRODUCTS: dict[str, tuple[int, int, int | None]] = {
     "aten.bmm.default": (0, 1, None),
     "aten.baddbmm.default": (1, 2, 0),
 }
+LAYERS = ("aten.mm.default", "aten.addmm.default")  # those of one matrix with another
 CONVOLUTION = "aten.convolution.default"  # a product of its weight with windows of its data
 PRODUCTS[CONVOLUTION] = (1, 0, 2)
 # Rows of a table by an index for each: the places of the table and of the indices.
@@ -131,6 +132,7 @@ SLICES = (
 )
 CONVERSION = "aten._to_copy.default"
 EXPANSION = "aten.expand.default"
+COPY = "aten.copy_.default"  # writes to its first operand
 ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu.default"
 # Tensors of one number, which are written as that number.
 CONSTANTS = ("aten.full.default", "aten.full_like.default", "aten.scalar_tensor.default")

@@ -8,6 +8,7 @@ from math import log2
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch.body import Names
 from tileworkbench.pytorch.dtypes import name_of as dtype_name
+from tileworkbench.pytorch.members import OneOperation
 from tileworkbench.pytorch.nodes import (
     Node,
     assigned_names,
@@ -35,31 +36,14 @@ _HEADS_INSIDE = (0, 2, 1, 3)  # torch's (batch, head, length, width) with the he
 
 
 @dataclass(frozen=True, slots=True)
-class Attention:
+class Attention(OneOperation):
     """A group that is attention: its operation, and the results of it that are picked."""
-
-    members: tuple[Node, ...]
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """All operations of the kernel."""
-        return self.members
-
-    @property
-    def node(self) -> Node:
-        """The operation itself."""
-        return self.members[0]
 
     @property
     def domain(self) -> Extents:
         """The extents that it is computed over, queries by keys or by the width of a head."""
         batch, heads, queries, width = shape_of(self.node.args[0])
         return batch, heads, queries, max(width, shape_of(self.node.args[1])[2])
-
-    @property
-    def weight(self) -> int:
-        """How many element-wise operations it stands for: always worth a kernel."""
-        return 8
 
     def outputs(self) -> list[Node]:
         """The members that other operations read."""

@@ -11,11 +11,10 @@ from typing import Any
 from tileworkbench.pytorch.nodes import (
     Node,
     base_of,
-    is_view,
+    follow_views,
     name_of,
     readers_of,
     value_of,
-    value_of_call,
 )
 
 _COPIES = ("aten.clone.default", "aten.constant_pad_nd.default")
@@ -33,9 +32,7 @@ def drop_copies(graph: Any) -> None:
             continue
         node.replace_all_uses_with(source)
         graph.erase_node(node)
-        for each in readers_of(source):
-            if is_view(each):  # in the memory of what was copied
-                each.meta["val"] = value_of_call(each.target, each.args, each.kwargs)
+        follow_views(source)
 
 
 def _is_same(node: Node, source: Node) -> bool:

@@ -61,12 +61,12 @@ class Group:
 
     def inputs(self) -> list[Node]:
         """What it reads of other operations, once each; a product's matrices are not among them."""
-        found: dict[Node, None] = {}
+        outside: dict[Node, None] = {}
         for node in self.members:
             for each in self.read_by(node):
                 if each not in self.members:
-                    found[each] = None
-        return list(found)
+                    outside[each] = None
+        return list(outside)
 
     def read_by(self, node: Node) -> list[Node]:
         """What a member reads element by element."""

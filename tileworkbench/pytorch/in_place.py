@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tileworkbench.pytorch.aten import COPY
 from tileworkbench.pytorch.nodes import Node, base_of, name_of, readers_of
 
 # Operations that are their first argument with a part replaced, and those that do it in place.
@@ -21,7 +22,6 @@ _UPDATES = {
     "aten.scatter.value": "scatter_.value",
     "aten.scatter_add.default": "scatter_add_.default",
 }
-COPY = "aten.copy_.default"
 
 
 def update_in_place(graph: Any, may: Callable[[Node], bool] = lambda _: True) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tileworkbench.pytorch.aten import LAYERS
 from tileworkbench.pytorch.nodes import Node, name_of, value_of
 
 _FLAT = ("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default")
@@ -35,7 +36,7 @@ def _layer(node: Node) -> tuple[Any, ...] | None:
     product = node
     if name_of(node) in _FLAT and isinstance(node.args[0], type(node)):
         product = node.args[0]
-    if name_of(product) not in ("aten.mm.default", "aten.addmm.default") or product.kwargs:
+    if name_of(product) not in LAYERS or product.kwargs:
         return None
     *bias, flat, transposed = product.args
     if name_of(transposed) != "aten.t.default" or (bias and len(_shape(bias[0]) or ()) != 1):

@@ -40,7 +40,7 @@ from tileworkbench.pytorch.written import Tensor, base_name
 
 LETTERS = "ijkdefg"
 COPIES = ("aten.clone.default", "aten.copy.default")
-INDEX_COPY, COPY = "aten.index_copy_.default", "aten.copy_.default"
+INDEX_COPY = "aten.index_copy_.default"
 _WIDEST_FILTER = 8  # places of a filter that is written out
 
 

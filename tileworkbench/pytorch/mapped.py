@@ -24,6 +24,7 @@ from tileworkbench.pytorch.elements import (
     text_of_axes,
     whole,
 )
+from tileworkbench.pytorch.members import Members
 from tileworkbench.pytorch.nodes import (
     Node,
     base_of,
@@ -47,15 +48,8 @@ _MOST = 24  # operations of a kernel: what is read at two places is computed twi
 
 
 @dataclass(frozen=True, slots=True)
-class Mapped:
+class Mapped(Members):
     """Operations on elements; the last one is the result, and only that is read by others."""
-
-    members: tuple[Node, ...]
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """All operations of the kernel."""
-        return self.members
 
     @property
     def domain(self) -> Extents:

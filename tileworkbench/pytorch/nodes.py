@@ -106,6 +106,13 @@ def readers_of(node: Node) -> Iterator[Node]:
             yield from readers_of(user)
 
 
+def follow_views(node: Node) -> None:
+    """Give the views of a node, whose memory is another now, the values that follow from it."""
+    for each in readers_of(node):
+        if is_view(each):
+            each.meta["val"] = value_of_call(each.target, each.args, each.kwargs)
+
+
 def drop_unused(graph: Any) -> None:
     """Remove what nothing reads, but for operations that write to tensors."""
     graph.eliminate_dead_code(

@@ -21,12 +21,12 @@ from tileworkbench.pytorch.loop_attention import add_attention
 from tileworkbench.pytorch.loop_rows import add_gather, add_product, add_row_operation
 from tileworkbench.pytorch.loops import (
     COPIES,
-    COPY,
     INDEX_COPY,
     Loops,
     Memory,
     text,
 )
+from tileworkbench.pytorch.members import Members
 from tileworkbench.pytorch.nodes import (
     Node,
     base_of,
@@ -50,25 +50,19 @@ from tileworkbench.pytorch.terms import NoRuleError, Term
 from tileworkbench.pytorch.written import Written, finished, free_name
 
 _CAT = "aten.cat.default"
-UPDATES = (INDEX_COPY, COPY)
+UPDATES = (INDEX_COPY, aten.COPY)
 _LEAST_OPERATIONS = 16  # of a graph, on few elements; in others there are no regions
 _MOST_ELEMENTS = 1 << 16  # of a value in a region
 _LABELS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class Region(Members):
     """Operations that are one kernel of one block; `after` are those outside that have to run
     before, since they read what the region writes to.
     """
 
-    members: tuple[Node, ...]
     after: tuple[Node, ...] = ()
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """All operations of the kernel, in order."""
-        return self.members
 
     @property
     def domain(self) -> Extents:
@@ -146,7 +140,8 @@ def may_update(node: Node) -> bool:
     others = {each for each in readers_of(held) if not is_view(each)} - {node}
     source = value_of(node.args[3])
     is_known = value_of(held).is_contiguous() and source.dim() == value_of(held).dim()
-    return is_known and _is_small(node.args[3]) and all(name_of(each) == COPY for each in others)
+    is_only_one = all(name_of(each) == aten.COPY for each in others)
+    return is_known and _is_small(node.args[3]) and is_only_one
 
 
 def _is_small(node: Node) -> bool:
@@ -252,7 +247,7 @@ def _add(loops: Loops, node: Node) -> None:
     """Add the loops of one operation."""
     name = name_of(node)
     shape = () if is_tuple(node) else tuple(value_of(node).shape)
-    if name == COPY:
+    if name == aten.COPY:
         memory = _written_to(loops, node)
         source, dtype = node.args[1], value_of(node).dtype
 

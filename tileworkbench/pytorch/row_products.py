@@ -12,6 +12,7 @@ from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch import aten
 from tileworkbench.pytorch.body import Names
 from tileworkbench.pytorch.dtypes import name_of as dtype_name
+from tileworkbench.pytorch.members import OneOperation
 from tileworkbench.pytorch.nodes import Node, line_of, name_of, shape_of, value_of
 from tileworkbench.pytorch.program import shape_text
 from tileworkbench.pytorch.shapes import Extents
@@ -24,30 +25,13 @@ _AT_ONCE = 8  # rows that are added at once, so that sums are read and written l
 
 
 @dataclass(frozen=True, slots=True)
-class RowProduct:
+class RowProduct(OneOperation):
     """A group that is one product."""
-
-    members: tuple[Node, ...]
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """All operations of the kernel."""
-        return self.members
-
-    @property
-    def node(self) -> Node:
-        """The product itself."""
-        return self.members[0]
 
     @property
     def domain(self) -> Extents:
         """The extents of its matrix."""
         return shape_of(self.node.args[aten.PRODUCTS[name_of(self.node)][1]])
-
-    @property
-    def weight(self) -> int:
-        """How many element-wise operations it stands for: always worth a kernel."""
-        return 8
 
     def outputs(self) -> list[Node]:
         """What other operations read."""
@@ -56,7 +40,7 @@ class RowProduct:
 
 def row_product(node: Node) -> RowProduct | None:
     """The group of such a product; None for other products."""
-    if name_of(node) not in ("aten.mm.default", "aten.addmm.default") or node.kwargs:
+    if name_of(node) not in aten.LAYERS or node.kwargs:
         return None
     first, second, added = aten.PRODUCTS[name_of(node)]
     read = [node.args[at] for at in (first, second, *(() if added is None else (added,)))]

@@ -8,18 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from tileworkbench.pytorch.aten import LAYERS
 from tileworkbench.pytorch.dtypes import name_of as dtype_name
-from tileworkbench.pytorch.nodes import (
-    Node,
-    is_view,
-    name_of,
-    readers_of,
-    value_of,
-    value_of_call,
-)
+from tileworkbench.pytorch.nodes import Node, follow_views, name_of, value_of, value_of_call
 
 _LEAST_WEIGHTS = 8192  # fewer are as fast in torch
-_PRODUCTS = ("aten.mm.default", "aten.addmm.default")
 
 
 def use_vectors(graph: Any) -> None:
@@ -43,14 +36,12 @@ def use_vectors(graph: Any) -> None:
                 made = _call(graph, node, aten.add.Tensor, made, each)
         node.replace_all_uses_with(made)
         graph.erase_node(node)
-        for each in readers_of(made):
-            if is_view(each):  # in the memory of the new product
-                each.meta["val"] = value_of_call(each.target, each.args, each.kwargs)
+        follow_views(made)
 
 
 def _operands(node: Node) -> tuple[Node, ...] | None:
     """([bias,] x, weight) of a product of one row."""
-    if name_of(node) not in _PRODUCTS or node.kwargs:
+    if name_of(node) not in LAYERS or node.kwargs:
         return None
     *bias, x, transposed = node.args
     if name_of(transposed) != "aten.t.default":

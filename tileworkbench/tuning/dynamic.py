@@ -143,7 +143,7 @@ class _SizeSearch:
         for one symbol, whose sizes have one order. A few bisections bring it near enough: there
         both are about as fast.
         """
-        found = {}
+        crossings = {}
         for first, second in pairwise(buckets if len(self.symbols) == 1 else ()):
             (low,), (high,) = first.samples[-1], second.samples[0]
             places = [self.configs.index(each.config) for each in (first, second)]
@@ -159,8 +159,8 @@ class _SizeSearch:
                     inner = middle
                 else:
                     outer = middle
-            found[low, high] = border(inner, outer)
-        return found
+            crossings[low, high] = border(inner, outer)
+        return crossings
 
     def _checked(self) -> list[str]:
         sizes = self.settings.sizes or {}

@@ -43,11 +43,10 @@ from tileworkbench.compiler.lower.threads.tensor_copies import Unsuitable, plan
 from tileworkbench.compiler.machine.instructions import WARPGROUP_WARPS
 from tileworkbench.compiler.passes.optional import optional
 from tileworkbench.compiler.schedule.lifetimes import place, shared_bytes, timeline
+from tileworkbench.compiler.schedule.warpgroups import OTHER_REGISTERS, PRODUCER_REGISTERS
 from tileworkbench.compiler.target import Target
 
 _BITS = 16  # of an element; wider ones fill their sectors from registers, too
-_MULTIPLIER_REGISTERS = 40  # of a thread, beside those of its results
-_LOADER_REGISTERS = 40
 _THROUGH_A_TILE = (
     "through a tile in shared memory and from there 16 bytes a thread, "
     "because from registers a warp fills half of each sector of 32 bytes"
@@ -133,9 +132,9 @@ class StageResults:
         groups = bool(wgmma.instructions(self.target))
         threads, machine = prod(kernel.threads), self.target.machine
         words = sum(prod(const_shape(each) or ()) * each.dtype.bits // 32 for each in results)
-        registers = words // threads + _MULTIPLIER_REGISTERS
+        registers = words // threads + OTHER_REGISTERS
         loaders = WARPGROUP_WARPS * machine.lanes if groups else 0
-        share = (registers * threads + _LOADER_REGISTERS * loaders) // (threads + loaders)
+        share = (registers * threads + PRODUCER_REGISTERS * loaders) // (threads + loaders)
         share = min(share, machine.thread_registers)
 
         def blocks(bytes_: int) -> int:

@@ -21,8 +21,8 @@ from tileworkbench.compiler.schedule.handovers import LoopPlan, Unsuitable
 from tileworkbench.compiler.schedule.rings import new_ring
 
 _MOST = 240  # registers of a thread, where they are divided anew
-_PRODUCER = 40
-_OTHERS = 40  # of those who compute, beside their arrays: addresses, counters, operands
+PRODUCER_REGISTERS = 40  # of a thread that loads
+OTHER_REGISTERS = 40  # of those who compute, beside their arrays: addresses, counters, operands
 
 
 def check(kernel: Kernel, machine: Machine) -> None:
@@ -50,10 +50,11 @@ def registers(kernel: Kernel, machine: Machine) -> tuple[int, int] | None:
     """
     threads, group = kernel.threads[0], WARPGROUP_WARPS * machine.lanes
     begin = _begin(kernel, machine)
-    more = min(_MOST, _whole((begin * (threads + group) - _PRODUCER * group) // threads, machine))
-    if begin >= more or _words(kernel) + _OTHERS <= begin // 2:
+    rest = begin * (threads + group) - PRODUCER_REGISTERS * group
+    more = min(_MOST, _whole(rest // threads, machine))
+    if begin >= more or _words(kernel) + OTHER_REGISTERS <= begin // 2:
         return None
-    return _PRODUCER, more
+    return PRODUCER_REGISTERS, more
 
 
 def overlapped(
@@ -67,7 +68,7 @@ def overlapped(
         return plan
     divided = registers(kernel, machine)
     most = min(machine.thread_registers, _begin(kernel, machine)) if divided is None else divided[1]
-    need = _words(kernel) + _OTHERS
+    need = _words(kernel) + OTHER_REGISTERS
     if need > most:
         reason = f"a thread would need about {need} of {most} registers"
         return replace(plan, overlap=None, apart=reason)
