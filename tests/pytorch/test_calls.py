@@ -13,6 +13,7 @@ from tileworkbench.compiler.diagnostics import DeviceAssertError, interrupted
 from tileworkbench.pytorch import backend, trials
 from tileworkbench.pytorch.backend import Settings, tile_backend
 from tileworkbench.pytorch.calls import Call
+from tileworkbench.pytorch.copies import drop_copies
 from tileworkbench.pytorch.forms import form_of
 from tileworkbench.pytorch.report import Report
 from tileworkbench.workbench.kernel import Kernel
@@ -499,7 +500,15 @@ def test_copies_of_what_nobody_writes_to_are_not_made() -> None:
     assert names.count("aten::clone") == 1 and "aten::constant_pad_nd" not in names
 
 
-def test_copies_of_what_is_written_to_stay() -> None:
+def test_copies_of_what_is_written_to_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[str] = []
+
+    def drop(graph: Any) -> None:
+        drop_copies(graph)
+        kept.extend(str(node.target) for node in graph.nodes)
+
+    monkeypatch.setattr(backend, "drop_copies", drop)
+
     def step(cache: Any, token: Any) -> Any:
         before = cache.clone()
         cache.mul_(2).add_(token)
@@ -511,6 +520,7 @@ def test_copies_of_what_is_written_to_stay() -> None:
         made = compiled(step, Report())(mine, token)
         torch.testing.assert_close(made, step(theirs, token))
     torch.testing.assert_close(mine, theirs)
+    assert "aten.clone.default" in kept
 
 
 def test_views_of_a_cache_that_lies_in_a_larger_one() -> None:
