@@ -29,12 +29,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Literal
 
-from tileworkbench.bench.ceiling_samples import Rate, cases_of, measure_rates
+from tileworkbench.bench.alone import alone
+from tileworkbench.bench.ceiling_samples import SHARED_LEVELS, Rate, cases_of, measure_rates
 from tileworkbench.bench.disturbance import Disturbance, Watch
 from tileworkbench.bench.points import Ceiling, Machine
 from tileworkbench.bench.probes import sample_clock
@@ -50,7 +52,7 @@ AGREEMENT = 0.05
 # makes as many, all but certainly finds one as good.
 _STEADY = AGREEMENT / 2
 # Raised when the same measurement comes to mean something else.
-_SCHEMA = 6
+_SCHEMA = 7
 # Parts of the processor's time that change ceilings by less than `AGREEMENT`.
 _OTHERS, _HOST = 0.02, 0.01
 
@@ -63,8 +65,6 @@ TYPES = ("float64", "float32", "float16", "bfloat16", "int8", "uint8")
 # Another guest on the other hardware thread of a core takes a third of what the core does; threads
 # gain less from each other in one ceiling than in another by so much only then.
 _UNEVEN = 2 * AGREEMENT
-# Levels that all threads draw on together.
-_SHARED = ("L3", "DRAM")
 # Multiplied as this.
 _WIDENED = {"float16": "float32"}
 
@@ -87,12 +87,16 @@ def machine(measure: bool = False) -> Machine:
         if kept is not None and not measure:
             _known[key] = kept
             return kept
-        measured = measure_machine()
-        if kept is not None:
-            measured = best_of(kept, measured)
-        default_cache().put(key, machine_to_json(measured).encode())
-        _known[key] = measured
-        return measured
+        with alone():
+            others = _read(key)  # measured by who was before us
+            if others is None or measure:
+                measured = measure_machine()
+                kept = measured if kept is None else best_of(kept, measured)
+                default_cache().put(key, machine_to_json(kept).encode())
+            else:
+                kept = others
+        _known[key] = kept
+        return kept
 
 
 def best_of(kept: Machine, new: Machine) -> Machine:
@@ -198,7 +202,9 @@ def measure_machine() -> Machine:
         f"measured in {time.perf_counter() - start:.1f} s"
     )
     guest = processor.is_guest() is not False
-    return to_machine(processor.machine_name(), rates, threads, watch.read(), note, guest)
+    own_l2 = len(processor.caches()[1].sharers) == 1
+    name, seen = processor.machine_name(), watch.read()
+    return to_machine(name, rates, threads, seen, note, guest, own_l2)
 
 
 def to_machine(
@@ -208,13 +214,16 @@ def to_machine(
     seen: Disturbance,
     note: str = "",
     guest: bool = False,
+    own_l2: bool = False,
 ) -> Machine:
-    """The machine that these rates, with these numbers of threads, are of; `guest` of a host."""
+    """The machine that these rates, with these numbers of threads, are of; `guest` of a host. Each
+    core has its `own_l2` as far as the system says.
+    """
     undisturbed = all(rate.undisturbed for rate in rates.values())
     # What disturbed one run may have disturbed others unseen.
     marked = {key: replace(rate, undisturbed=undisturbed) for key, rate in rates.items()}
     ceilings = [
-        replace(ceiling, shared=guest and kind in _SHARED)
+        replace(ceiling, shared=guest and kind in SHARED_LEVELS)
         for kind in (*LEVELS, *TYPES)
         for source in [_WIDENED.get(kind, kind)]
         if (source, threads[0]) in marked
@@ -230,15 +239,15 @@ def to_machine(
             "some runs did not have all their cores, so arithmetic, L1 and L2 of all threads may "
             "be multiples of one thread's"
         )
-    reasons += uneven(ceilings)
+    reasons += uneven(ceilings, own_l2)
     return Machine(name, tuple(ceilings), note, doubt_of(ceilings, reasons))
 
 
-def uneven(ceilings: Sequence[Ceiling]) -> list[str]:
+def uneven(ceilings: Sequence[Ceiling], own_l2: bool = False) -> list[str]:
     """What says that cores were slowed for seconds: of what each core has of its own, all threads
     together have the same multiple of one thread's. Nothing where they have. Two cores that are the
     hardware threads of one, as the host has it, still have twice the L2 of one; where cores share
-    L2, less says nothing.
+    L2, less says nothing, but where each has its `own_l2`, it has the multiple of L1.
     """
     rates: dict[str, list[float]] = {}
     for ceiling in ceilings:
@@ -247,12 +256,14 @@ def uneven(ceilings: Sequence[Ceiling]) -> list[str]:
     gains = {name: values[-1] / values[0] for name, values in rates.items()}
     most = max(gains, key=gains.__getitem__)
     least = min((name for name in gains if name != "L2"), key=gains.__getitem__)
-    if gains[least] >= (1 - _UNEVEN) * gains[most]:
-        return []
-    return [
-        f"all threads have {gains[least]:.1f} times the {least} of one, "
-        f"but {gains[most]:.1f} times the {most}"
-    ]
+    if gains[least] < (1 - _UNEVEN) * gains[most]:
+        return [
+            f"all threads have {gains[least]:.1f} times the {least} of one, "
+            f"but {gains[most]:.1f} times the {most}"
+        ]
+    if own_l2 and gains.get("L2", math.inf) < (1 - AGREEMENT) * gains.get("L1", 0.0):
+        return [f"all threads have {gains['L2']:.2f} times the L2 of one, though each has its own"]
+    return []
 
 
 def doubt_of(ceilings: Sequence[Ceiling], reasons: Sequence[str]) -> str:
@@ -283,7 +294,7 @@ def to_ceilings(name: str, rates: Sequence[Rate], threads: Sequence[int]) -> lis
     alone = max(rate.value / count for rate, count in zip(rates, threads, strict=True))
     for rate, count in zip(rates, threads, strict=True):
         value, spread, scaled, low = max(rate.value, alone), rate.spread, False, rate.low
-        if not rate.undisturbed and name not in _SHARED and rates[0].value * count > value:
+        if not rate.undisturbed and name not in SHARED_LEVELS and rates[0].value * count > value:
             value, spread, scaled = rates[0].value * count, rates[0].spread, True
         value = max(value, ceilings[-1].value if ceilings else 0.0)
         ceilings.append(Ceiling(name, value, unit, count, spread, scaled, low))

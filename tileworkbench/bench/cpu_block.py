@@ -27,10 +27,10 @@ class BlockWork:
     """What one block does.
 
     `spent` is by site and kind: ``arithmetic``, ``division``, ``scalar``, ``scattered``, ``chain``,
-    ``loop``, ``packing``, or the name of a function. `products` are the operations of micro-kernels
-    by site and element type, `moved` the bytes of each tensor by site and tensor, and `written`
-    those of them that are stored; `accessed` are the bytes of all loads and stores of a site, tiles
-    included.
+    ``conflicts``, ``loop``, ``packing``, or the name of a function. `products` are the operations
+    of micro-kernels by site and element type, `moved` the bytes of each tensor by site and tensor,
+    and `written` those of them that are stored; `accessed` are the bytes of all loads and stores of
+    a site, tiles included.
     """
 
     spent: dict[tuple[int, str], Spent] = field(default_factory=dict)
@@ -50,10 +50,10 @@ class BlockWork:
         spent.count += count
         self.total_ns += time_ns
 
-    def move(self, site: int, buffer: Buffer, bytes_: float) -> None:
-        """More bytes of a tensor or tile."""
+    def move(self, site: int, buffer: Buffer, bytes_: float, first: bool = True) -> None:
+        """More bytes of a tensor or tile; what the block has just had comes from its own core."""
         self.access(site, bytes_)
-        if buffer.scope == "global":
+        if first and buffer.scope == "global":
             self.moved[site, buffer] = self.moved.get((site, buffer), 0.0) + bytes_
 
     def write(self, site: int, buffer: Buffer, bytes_: float) -> None:

@@ -7,6 +7,7 @@ a few per cycle.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import field
 
 from tileworkbench.bench.operation_rates import (
@@ -23,8 +24,12 @@ ARITHMETIC = "arithmetic"
 
 # Instructions a cycle: what code without vectors reaches, and what a core takes of any kind.
 _SCALARS, _ISSUED = 5.0, 5.0
+_ISSUE = "issue"
+_AHEAD = 256  # instructions that a core has under way
 _LOOP_INSTRUCTIONS = 3  # of the loop that has a vector as its body
-_PORTS = {LOAD: LOAD, STORE: STORE}  # all other operations share the ports of arithmetic
+# Quotients and roots are begun by a port of arithmetic and then computed beside it; all other
+# operations share the ports of arithmetic.
+_PORTS = {LOAD: LOAD, STORE: STORE, **dict.fromkeys((DIVISION, "sqrt", "rsqrt"), DIVISION)}
 
 
 @dataclass(slots=True)
@@ -67,13 +72,19 @@ class Ports:
         self.uses.append(Use(site, "scattered", SIMPLE, time_ns, spare * time_ns, lanes))
 
     @property
-    def time_ns(self) -> float:
-        """Of the port that takes longest."""
+    def busy(self) -> dict[str, float]:
+        """Nanoseconds of each port, and of what issues instructions to them."""
         busy: dict[str, float] = {}
         for use in self.uses:
             busy[use.port] = busy.get(use.port, 0.0) + use.time_ns
-        issued = self.instructions / _ISSUED * self.rates.of(CYCLE)
-        return max(issued, *busy.values()) if busy else 0.0
+        if busy:
+            busy[_ISSUE] = self.instructions / _ISSUED * self.rates.of(CYCLE)
+        return busy
+
+    @property
+    def time_ns(self) -> float:
+        """Of the port that takes longest."""
+        return max(self.busy.values(), default=0.0)
 
     def shares(self) -> list[Use]:
         """The uses, with times that add up to `time_ns`."""
@@ -90,6 +101,41 @@ class Ports:
             )
             for each in self.uses
         ]
+
+
+@dataclass(slots=True)
+class Piece:
+    """Straight code that is executed `times` times, of whose time the part `scale` is its own."""
+
+    ports: Ports
+    times: float
+    scale: float = 1.0
+
+
+def overlap(pieces: Sequence[Piece], iterations: float) -> None:
+    """Let the pieces of an iteration go on side by side, as far as a core looks ahead.
+
+    Where all of them are fewer instructions than that, the loads of one go on beside the stores of
+    another, and the port with most to do in all of them decides; of longer ones, only their ends.
+    """
+    together: dict[str, float] = {}
+    apart = instructions = 0.0
+    for piece in pieces:
+        busy = piece.ports.busy
+        apart += piece.scale * piece.times * max(busy.values(), default=0.0)
+        instructions += piece.times * piece.ports.instructions
+        for port, time_ns in busy.items():
+            together[port] = together.get(port, 0.0) + piece.times * time_ns
+    least = max(together.values(), default=0.0)
+    if least < apart:
+        seen = min(1.0, _AHEAD * iterations / instructions)
+        for piece in pieces:
+            piece.scale *= 1 - seen * (1 - least / apart)
+
+
+def waits(rates: OperationRates, site: int, time_ns: float) -> Ports:
+    """An iteration that begins `time_ns` after the one before it: other code goes on meanwhile."""
+    return Ports(rates, [Use(site, "chain", "chain", time_ns, time_ns, 1.0)], 0.0)
 
 
 def division_spare(rates: OperationRates) -> float:

@@ -29,7 +29,7 @@ from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.rewrite import walk
 
 _FULL, _OVERFULL = 0.5, 2.0
-_WRITTEN = 2.0
+_WRITTEN = 1.3
 
 Bytes = dict[tuple[int, Buffer], float]
 """By site and buffer."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeGuard
 
 from tileworkbench.compiler.analysis.access import depends_on
@@ -12,9 +12,11 @@ from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
-from tileworkbench.compiler.ir.rewrite import statements, walk
+from tileworkbench.compiler.ir.rewrite import statements, variables, walk
 
 _CHEAP = ("fma", "max_nan", "min_nan", "floor", "ceil", "trunc", "nearbyint", "lookup", "lane_at")
+
+_FEW = 8  # iterations between which a cache keeps what it was given
 
 
 def is_innermost(loop: st.For) -> bool:
@@ -47,6 +49,59 @@ def in_registers(buffer: Buffer, lanes: float) -> bool:
     return buffer.scope != "global" and bytes_of(buffer) == lanes * buffer.dtype.bytes
 
 
+def moving_tiles(body: st.Stmt) -> frozenset[Buffer]:
+    """The tiles that are accessed at places which change with more than the lanes of a vector; the
+    compiler has these in memory.
+    """
+    lanes = {
+        each.var
+        for each in statements(body)
+        if isinstance(each, st.For) and each.kind is st.LoopKind.VECTORIZED
+    }
+    return frozenset(
+        node.buffer
+        for node in walk(body)
+        if isinstance(node, ir.Load | st.Store | st.Atomic)
+        for index in node.indices
+        if any(isinstance(each, Var) and each not in lanes for each in walk(index))
+    )
+
+
+def carrier(stmt: st.Store | st.Atomic, loops: Sequence[Var]) -> int | None:
+    """Which of the `loops` around a statement, the innermost if several, has iterations that load
+    what the one before has stored here: the same place, or its neighbour. None if there is none.
+    """
+    loaded = [
+        node.indices
+        for node in walk(stmt.value)
+        if isinstance(node, ir.Load) and node.buffer is stmt.buffer
+    ]
+    for depth in reversed(range(len(loops)) if loaded else ()):
+        var = loops[depth]
+        moves = any(depends_on(index, frozenset({var})) for index in stmt.indices)
+        if any(
+            _meets(indices, stmt.indices, var) if moves else indices == stmt.indices
+            for indices in loaded
+        ):
+            return depth
+    return None
+
+
+def _meets(loaded: tuple[Expr, ...], stored: tuple[Expr, ...], var: Var) -> bool:
+    """Whether the next iteration of `var` loads what this one stores, at some points."""
+    names = sorted({node.name for index in (*loaded, *stored) for node in variables(index)})
+    for seed in (3, 5):
+        here = {name: seed * (at + 1) ** 2 for at, name in enumerate(names)}
+        following = {**here, var.name: here[var.name] + 1}
+        places = [
+            (value_of(load, following), value_of(store, here))
+            for load, store in zip(loaded, stored, strict=True)
+        ]
+        if any(load is None or load != store for load, store in places):
+            return False
+    return True
+
+
 def covers(stmt: st.Store | st.Atomic) -> bool:
     return any(isinstance(index, ir.Ramp) for index in stmt.indices)
 
@@ -73,16 +128,51 @@ def is_product(value: Expr) -> bool:
     return value.dtype.is_float and isinstance(value, ir.Binary) and value.op == "mul"
 
 
-def touched(stmt: st.Stmt, varying: frozenset[Var] | None = None) -> Iterator[Buffer]:
-    """The buffers of the accesses of a statement, only those that move with `varying` if given."""
-    seen: set[Expr] = set()
-    for node in walk(stmt):
-        if isinstance(node, ir.Load) and node not in seen:
-            seen.add(node)
-            if varying is None or depends_on(node, varying):
-                yield node.buffer
+def touched(
+    stmt: st.Stmt, varying: frozenset[Var] | None = None, loops: Sequence[Var] = ()
+) -> Iterator[tuple[Buffer, bool]]:
+    """The buffers of the accesses of a statement, only those that move with `varying` if given, and
+    whether an access is the first to its elements in the `loops` around it.
+    """
+    loads = {node: None for node in walk(stmt) if isinstance(node, ir.Load)}
+    first: list[ir.Load] = []
+    for load in loads:
+        if varying is None or depends_on(load, varying):
+            others = [other for other in first if other.buffer is load.buffer]
+            again = any(_trails(load.indices, other.indices, loops) for other in others)
+            if not again:
+                first.append(load)
+            yield load.buffer, not again
     if isinstance(stmt, st.Store | st.Atomic):
-        yield stmt.buffer
+        yield stmt.buffer, True
+
+
+def _trails(one: tuple[Expr, ...], other: tuple[Expr, ...], loops: Sequence[Var]) -> bool:
+    """Whether a few iterations of the loops lie between two addresses, as in a stencil."""
+    names = {var.name for index in (*one, *other) for var in variables(index)}
+    apart = set[int]()
+    strides: list[int] = []
+    for seed in (3, 5):
+        here = {name: seed * (at + 1) ** 2 for at, name in enumerate(sorted(names))}
+        places = [value_of(index, here) for index in (one[-1], other[-1])]
+        ahead = [
+            value_of(one[-1], {**here, var.name: here[var.name] + 1})
+            for var in loops
+            if var.name in here
+        ]
+        if len(one) > 1 or None in (*places, *ahead):
+            return False
+        first, second = (int(place or 0) for place in places)
+        apart.add(abs(second - first))
+        strides = sorted((abs(int(at or 0) - first) for at in ahead), reverse=True)
+    if len(apart) != 1:
+        return False
+    rest = apart.pop()
+    for stride in strides:
+        steps = round(rest / stride) if stride else 0
+        if steps <= _FEW:
+            rest = abs(rest - steps * stride)
+    return rest == 0
 
 
 def operations(value: Expr) -> int:

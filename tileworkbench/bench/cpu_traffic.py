@@ -18,6 +18,7 @@ prefetch and other programs are left out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 
 from tileworkbench.bench.ceiling_samples import working_sets
@@ -34,6 +35,9 @@ from tileworkbench.compiler.ir.program import Program
 _PARTLY_CACHED = 2
 # Parts of a cache that data may fill and still be served, all of them and any of them.
 _ALL_KEPT, _NOTHING_KEPT = 0.75, 1.0
+# That of the last cache, which other cores and other guests of the host use as well, it serves
+# whole; of more it has less, by the logarithm, and nothing of as much as its own size.
+_SHARED_KEPT = 1 / 3
 
 LevelBytes = dict[str, float]
 """Bytes that come from a level or from behind it, innermost first."""
@@ -76,14 +80,20 @@ def holding_level(bytes_: float, threads: int, levels: Collection[str]) -> str:
 def holding_shares(bytes_: float, threads: int, levels: Collection[str]) -> dict[str, float]:
     """Which part of `bytes_` bytes that are walked again and again comes from which level.
 
-    What no longer fits beside other data is given up before it is used again: a cache serves all
-    of data that leave a quarter of it, nothing of data as large as itself.
+    What no longer fits beside other data is given up before it is used again: a core's cache serves
+    all of data that leave a quarter of it, the last cache, which others use too, all of data that
+    take a third of it, and both nothing of data as large as themselves.
     """
     caches, shares, rest = processor.cache_sizes(), dict[str, float](), 1.0
     sizes = {"L1": caches.l1 * threads, "L2": caches.l2 * threads, "L3": caches.l3}
     for level, size in sizes.items():
         if level in levels and size:
-            held = min(max((_NOTHING_KEPT - bytes_ / size) / (_NOTHING_KEPT - _ALL_KEPT), 0.0), 1.0)
+            part = bytes_ / size
+            if level == "L3":
+                held = math.log(max(part, _SHARED_KEPT)) / math.log(_SHARED_KEPT)
+            else:
+                held = (_NOTHING_KEPT - part) / (_NOTHING_KEPT - _ALL_KEPT)
+            held = min(max(held, 0.0), 1.0)
             if held * rest > 0:
                 shares[level] = held * rest
             rest *= 1 - held

@@ -9,8 +9,10 @@ import math
 from collections.abc import Iterator
 
 from tileworkbench.bench.cpu_block import BlockWork, Env, GridWork
-from tileworkbench.bench.cpu_ports import Ports, division_spare, scalar_ns
+from tileworkbench.bench.cpu_conflicts import lines_again
+from tileworkbench.bench.cpu_ports import Piece, Ports, division_spare, overlap, scalar_ns, waits
 from tileworkbench.bench.cpu_terms import (
+    carrier,
     covers,
     function,
     in_registers,
@@ -18,6 +20,7 @@ from tileworkbench.bench.cpu_terms import (
     is_pattern,
     is_power_of_two,
     is_product,
+    moving_tiles,
     of_tile,
     operations,
     touched,
@@ -53,9 +56,12 @@ _GUARDED = 1.1  # per vector of bfloat16 that is looked through before dot produ
 _ACCUMULATOR = 1.5  # load and store of a vector of C
 _ROUNDING = 1.7  # of a vector to bfloat16, which integer operations do
 # In cycles: a lane that is loaded or stored alone, the end of a loop that is not foreseen, an
-# elementary function of one element, an update that no other core may interrupt.
-_SCATTERED, _LEFT, _SCALAR_FUNCTION, _ATOMIC = 2.4, 2.0, 40.0, 20.0
-_ONE = 0.5  # what an operation on one element takes of that on a vector, functions above all
+# elementary function of one element, an update that no other core may interrupt, a line from or to
+# the cache behind the innermost one.
+_SCATTERED, _LEFT, _SCALAR_FUNCTION, _ATOMIC, _LINE = 2.4, 2.0, 40.0, 20.0, 14.0
+# What an operation on one element takes of that on a vector, functions above all; a logarithm,
+# which goes to integer registers and back, takes nearly as long.
+_ONE, _ONE_LOGARITHM = 0.5, 0.9
 _SAMPLES = 12  # blocks that stand for a grid
 
 
@@ -71,10 +77,10 @@ def grids(lowered: Program, rates: OperationRates | None = None) -> Iterator[Gri
             Walker(rates).let(stmt, env)
         elif isinstance(stmt, st.For) and stmt.kind is st.LoopKind.BLOCKS:
             blocks = int(value_of(stmt.stop, env) or 0)
-            walker, samples = Walker(rates), spread(blocks)
+            walker, samples = Walker(rates, moving_tiles(stmt)), spread(blocks)
             for number in samples:
                 inner = {**env, stmt.var.name: number}
-                walker.visit(stmt.body, 1.0, inner, stmt.site)
+                walker.whole(stmt.body, inner, stmt.site)
             if blocks:
                 yield GridWork(stmt.site, blocks, walker.block.mean(len(samples)), stmt, dict(env))
 
@@ -82,10 +88,11 @@ def grids(lowered: Program, rates: OperationRates | None = None) -> Iterator[Gri
 class Walker:
     """Walks the body of a block; unknown conditions are taken half the time."""
 
-    def __init__(self, rates: OperationRates) -> None:
-        self.isa, self.rates = host_isa(), rates
+    def __init__(self, rates: OperationRates, moving: frozenset[Buffer] = frozenset()) -> None:
+        self.isa, self.rates, self.moving = host_isa(), rates, moving
         self.unit_ns = 2 * rates.of(LOAD)
         self.block = BlockWork()
+        self.pieces: list[Piece] = []  # not in `block` yet
         self.loops: list[Var] = []  # serial ones around the statement
         # Of the loops around the statement, the longest that an iteration waits for the one before.
         self.waits: list[tuple[float, int]] = []
@@ -95,6 +102,23 @@ class Walker:
         value = value_of(stmt.value, env)
         if value is not None:
             env[stmt.var.name] = value
+
+    def whole(self, body: st.Stmt, env: Env, site: int) -> None:
+        """Count the body of one block."""
+        self.visit(body, 1.0, env, site)
+        overlap(self.pieces, 1.0)  # others of its kind follow
+        for piece in self.pieces:
+            for use in piece.ports.shares():
+                times = piece.times * piece.scale
+                spent = times * use.time_ns, times * use.spare_ns, piece.times * use.count
+                self.block.add(use.site, use.kind, *spent)
+        self.pieces.clear()
+
+    @property
+    def spent_ns(self) -> float:
+        """Nanoseconds of all that was counted."""
+        pieces = sum(each.scale * each.times * each.ports.time_ns for each in self.pieces)
+        return self.block.total_ns + pieces
 
     def visit(self, stmt: st.Stmt, times: float, env: Env, site: int = 0) -> None:
         """Count `stmt`, executed `times` times, part of what the user wrote at `site`."""
@@ -142,15 +166,28 @@ class Walker:
         self.block.add(site, "loop", times * left * cycle_ns)
         if not is_innermost(loop):
             self.block.add(site, "loop", times * trips * cycle_ns)
-        before = self.block.total_ns
+        before, first = self.spent_ns, len(self.pieces)
+        self.conflicts(loop, trips, times, env, site)
         self.loops.append(loop.var)
         self.waits.append((0.0, site))
         self.visit(loop.body, times * trips, env, site)
         self.loops.pop()
         wait_ns, waiting = self.waits.pop()
-        excess = times * (trips - 1) * wait_ns - (self.block.total_ns - before)
+        overlap(self.pieces[first:], times * trips)
+        excess = times * (trips - 1) * wait_ns - (self.spent_ns - before)
         if excess > 0:
-            self.block.add(waiting, "chain", excess, excess, times * trips)
+            chain = waits(self.rates, waiting, wait_ns)
+            self.pieces.append(Piece(chain, times * trips, excess / (times * trips * wait_ns)))
+
+    def conflicts(self, loop: st.For, trips: int, times: float, env: Env, site: int) -> None:
+        """Lines that an innermost loop fetches again in each iteration."""
+        vectors = any(isinstance(node, st.For | ir.Ramp) for node in walk(loop.body))
+        if not self.loops or vectors:
+            return
+        lines = times * trips * lines_again(loop.body, loop.var, self.loops[-1], trips, env)
+        if lines:
+            time_ns = lines * _LINE * self.rates.of(CYCLE)
+            self.block.add(site, "conflicts", time_ns, time_ns, lines)
 
     def product(self, stmt: tile.MicroGemm, times: float, site: int) -> None:
         """A micro-kernel, at the peak of its operands."""
@@ -186,15 +223,15 @@ class Walker:
             self.ramp(stmt, lanes, times, site)
         else:
             self.one(stmt, times, site)
-        for buffer in touched(stmt):
-            self.block.move(site, buffer, times * lanes * buffer.dtype.bytes)
+        for buffer, first in touched(stmt, None, self.loops):
+            self.block.move(site, buffer, times * lanes * buffer.dtype.bytes, first)
         self.block.write(site, stmt.buffer, times * lanes * stmt.buffer.dtype.bytes)
 
     def ramp(self, stmt: st.Store | st.Atomic, lanes: int, times: float, site: int) -> None:
         """A statement on the lanes of a `Ramp`; a tile that it covers whole is in registers."""
         ports = Ports(self.rates)
         registers = max(1.0, lanes * max(stmt.buffer.dtype.bits, 32) / self.isa.vector_bits)
-        for node in set(walk(stmt.value)):
+        for node in dict.fromkeys(walk(stmt.value)):
             if isinstance(node, ir.Load):
                 if not in_registers(node.buffer, lanes):
                     ports.add(site, LOAD, registers)
@@ -206,8 +243,7 @@ class Walker:
         if not in_registers(stmt.buffer, lanes):
             ports.add(site, STORE, registers if covers(stmt) else 1.0)
         self.spend(ports, times)
-        if self.accumulates(stmt):
-            self.wait(CHAIN if in_registers(stmt.buffer, lanes) else FORWARD, site)
+        self.wait(CHAIN if in_registers(stmt.buffer, lanes) else FORWARD, stmt, site)
 
     def one(self, stmt: st.Store | st.Atomic, times: float, site: int) -> None:
         """A statement on one element."""
@@ -218,32 +254,24 @@ class Walker:
             time_ns += times * _ATOMIC * self.rates.of(CYCLE)
         kind = "scalar" if inside and (atomic or operations(stmt.value) > 1) else "arithmetic"
         spare = _saved(time_ns, self.isa.lanes(4)) if kind == "scalar" else 0.0
-        chained = inside and self.accumulates(stmt)
-        if chained:
-            self.wait(FORWARD, site)
+        if inside:
+            self.wait(CHAIN if in_registers(stmt.buffer, 1) else FORWARD, stmt, site)
         self.block.add(site, kind, time_ns, spare, times)
-        for node in set(walk(stmt.value)):
+        for node in dict.fromkeys(walk(stmt.value)):
             name = function(node)
             if name and not name.startswith("lanes_"):
                 cycles = _SCALAR_FUNCTION * self.rates.of(CYCLE)
                 self.block.add(site, name, times * cycles, 0.0, times)
 
-    def wait(self, operation: str, site: int) -> None:
-        """An iteration of the innermost loop begins with what the one before it has computed."""
-        if self.waits:
-            self.waits[-1] = max(self.waits[-1], (self.rates.of(operation), site))
+    def wait(self, operation: str, stmt: st.Store | st.Atomic, site: int) -> None:
+        """Iterations of a loop begin with what the one before has stored: they wait for it."""
+        depth = carrier(stmt, self.loops)
+        if depth is not None:
+            self.waits[depth] = max(self.waits[depth], (self.rates.of(operation), site))
 
-    def accumulates(self, stmt: st.Store | st.Atomic) -> bool:
-        """Whether each iteration of the innermost loop adds to what the one before it wrote."""
-        innermost = frozenset(self.loops[-1:])
-        if any(depends_on(index, innermost) for index in stmt.indices):
-            return False
-        return any(
-            isinstance(node, ir.Load)
-            and node.buffer is stmt.buffer
-            and node.indices == stmt.indices
-            for node in walk(stmt.value)
-        )
+    def stays(self, buffer: Buffer, lanes: int) -> bool:
+        """Whether the compiler keeps a tile of one vector in a register."""
+        return in_registers(buffer, lanes) and buffer not in self.moving
 
     def vectors(self, loop: st.For, times: float, site: int) -> None:
         """A loop that is executed as one vector."""
@@ -263,23 +291,21 @@ class Walker:
                         self.operation(ports, node, loop.var, frozenset(varying), lanes, at)
                     elif not moves and of_tile(node):
                         # Each vector computes it again, on one element.
-                        self.count(ports, node, _ONE, lanes, at, frozenset(varying))
+                        one = _ONE_LOGARITHM if function(node) in ("log", "log2") else _ONE
+                        self.count(ports, node, one, lanes, at, frozenset(varying))
             if isinstance(stmt, st.Store):
                 self.access(ports, STORE, stmt.buffer, stmt.indices, loop.var, lanes, at)
                 written.add((stmt.buffer, stmt.indices))
                 if depends_on(stmt, frozenset(varying)):
                     self.block.write(at, stmt.buffer, times * lanes * stmt.buffer.dtype.bytes)
-                if self.accumulates(stmt):
-                    self.wait(FORWARD, at)
-            for buffer in touched(stmt, frozenset(varying)):
-                self.block.move(at, buffer, times * lanes * buffer.dtype.bytes)
+                self.wait(CHAIN if self.stays(stmt.buffer, lanes) else FORWARD, stmt, at)
+            for buffer, first in touched(stmt, frozenset(varying), (*self.loops, loop.var)):
+                self.block.move(at, buffer, times * lanes * buffer.dtype.bytes, first)
         self.spend(ports, times)
 
     def spend(self, ports: Ports, times: float) -> None:
         """The time of a piece of code that is executed `times` times."""
-        for use in ports.shares():
-            spent = times * use.time_ns, times * use.spare_ns, times * use.count
-            self.block.add(use.site, use.kind, *spent)
+        self.pieces.append(Piece(ports, times))
 
     def operation(
         self, ports: Ports, node: Expr, lane: Var, varying: frozenset[Var], lanes: int, site: int
@@ -326,6 +352,8 @@ class Walker:
         site: int,
     ) -> None:
         """A load or store of all lanes."""
+        if self.stays(buffer, lanes):
+            return
         registers = max(1.0, lanes * buffer.dtype.bits / self.isa.vector_bits)
         pattern = lane_pattern(indices[-1], lane, lanes) if indices else None
         if not indices or not depends_on(indices[-1], frozenset({lane})):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from tileworkbench.bench.cold import ColdCalls
 from tileworkbench.bench.timing import (
     BenchInterrupted,
     BenchResult,
@@ -17,11 +18,13 @@ from tileworkbench.bench.timing import (
 )
 from tileworkbench.compiler.analysis.cost import count_work
 from tileworkbench.compiler.analysis.evaluate import evaluate
+from tileworkbench.compiler.device.gpu import Device
 from tileworkbench.compiler.ir.build import const, const_int
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.program import Param, Program
 from tileworkbench.compiler.ir.rewrite import statements, substitute, variables
 from tileworkbench.compiler.ir.tile import Gemm
+from tileworkbench.compiler.target import parse_target
 
 _KERNEL, _OTHER = "kernel", "other"
 _LONG_MS = 250
@@ -36,6 +39,8 @@ class BenchableKernel(Protocol):
     def program(self) -> Program: ...
     @property
     def target(self) -> str: ...
+    @property
+    def compiled(self) -> Any: ...
     def __call__(self, *args: Any) -> Any: ...
 
 
@@ -44,34 +49,74 @@ def bench_kernel(
     args: Sequence[Any],
     rounds: int = 0,
     against: Callable[..., Any] | None = None,
+    cold: bool = False,
 ) -> BenchResult:
     """Time `kernel(*args)`: the median of `rounds` calls (0: as many as a fifth of a second takes).
 
     A call includes its argument checks and the allocation of outputs. `against(*args)` is timed in
-    the same rounds; one that takes more than a quarter of a second is timed once. Ctrl-C raises
-    `BenchInterrupted` with the result of the rounds completed so far. Raises `UnsupportedError` for
-    a target that is simulated.
+    the same rounds; one that takes more than a quarter of a second is timed once. With `cold` each
+    call of both begins with cold caches (`bench.cold`). On a GPU a call ends when the device is
+    done. Ctrl-C raises `BenchInterrupted` with the result of the rounds completed so far. Raises
+    `UnsupportedError` for a target that is simulated, or where caches cannot be made cold.
     """
     refuse_simulated(kernel.name, kernel.target)
-    calls: dict[str, Callable[[], object]] = {_KERNEL: lambda: kernel(*args)}
+    call_of, chill = _ways(kernel, args, cold)
+    calls = {_KERNEL: _finished(kernel, call_of(kernel))}
     once_ms = 0.0
     if against is not None:
+        compared = call_of(against)
+        if chill is not None:
+            chill()
         start = time.perf_counter()
-        against(*args)
+        compared()
         once_ms = 1e3 * (time.perf_counter() - start)
         if once_ms <= _LONG_MS:
-            calls[_OTHER] = lambda: against(*args)
+            calls[_OTHER] = compared
     try:
-        results = measure(calls, rounds)
+        results = measure(calls, rounds, before_each=chill)
     except BenchInterrupted as error:
-        own = replace(error.results[_KERNEL], name=kernel.name)
+        own = replace(error.results[_KERNEL], name=kernel.name, cold=cold)
         raise interrupted_after({kernel.name: _with_counts(own, kernel.program, args)}) from None
-    result = _with_counts(replace(results[_KERNEL], name=kernel.name), kernel.program, args)
+    own = replace(results[_KERNEL], name=kernel.name, cold=cold)
+    result = _with_counts(own, kernel.program, args)
     if against is None:
         return result
     named = str(getattr(against, "__name__", type(against).__name__))
     other = results.get(_OTHER)
     return replace(result, against=(named, once_ms if other is None else other.median))
+
+
+_Call = Callable[[], object]
+
+
+def _ways(
+    kernel: BenchableKernel, args: Sequence[Any], cold: bool
+) -> tuple[Callable[[Callable[..., Any]], _Call], _Call | None]:
+    """What makes a call on `args` of a function, and what makes the next call a cold one."""
+    if not cold:
+        return lambda fn: lambda: fn(*args), None
+    if parse_target(kernel.target).kind != "cpu":
+        return lambda fn: lambda: fn(*args), _device(kernel).flush
+    calls = ColdCalls(args)
+    return calls.of, calls.chill
+
+
+def _finished(kernel: BenchableKernel, call: _Call) -> _Call:
+    """`call`, and on a GPU the wait until it is done."""
+    if parse_target(kernel.target).kind == "cpu":
+        return call
+    wait = _device(kernel).wait
+
+    def call_and_wait() -> None:
+        call()
+        wait()
+
+    return call_and_wait
+
+
+def _device(kernel: BenchableKernel) -> Device:
+    device: Device = kernel.compiled.device
+    return device
 
 
 def _with_counts(result: BenchResult, program: Program, args: Sequence[Any]) -> BenchResult:

@@ -12,12 +12,13 @@ from dataclasses import replace
 from typing import Literal
 
 from tileworkbench.bench.parts import Causes
-from tileworkbench.bench.units import format_count, format_time, rate_unit
+from tileworkbench.bench.units import format_bytes, format_count, format_time, rate_unit
 from tileworkbench.compiler.fast_dataclass import dataclass
 
 BANDWIDTH = "GB/s"
 PEAK = "GFLOP/s"
 FEW = 6  # points that each have a name in a drawing; of more only the fastest has
+_SAME = 0.05  # numbers of bytes that differ by less are told as one
 TOLERANCE = 1.05  # a point further above its roof is a mistake in the measurement
 
 
@@ -96,7 +97,12 @@ class Machine:
         """The name, and where its ceilings are no measurement, or one that may differ."""
         if self.ceilings and self.threads == 0:
             return f"{self.name}, published numbers"
-        return "; ".join(filter(None, (self.name, self.doubt.split(" (", 1)[0], self.caveat)))
+        return "; ".join(filter(None, (self.name, self.brief)))
+
+    @property
+    def brief(self) -> str:
+        """Doubt without its reasons, and caveat."""
+        return "; ".join(filter(None, (self.doubt.split(" (", 1)[0], self.caveat)))
 
     def find(self, name: str, unit: str, threads: int = 0) -> Ceiling | None:
         """The ceiling for a level or element type with `threads` threads (0: the most measured).
@@ -114,7 +120,7 @@ class Step:
     """One version of a kernel on its trail: its number from 1 on, its place, what was changed.
 
     `change` is what differs from the version before, a line each; `machine` is where it was, since
-    times of different machines are no trail.
+    times of different machines are no trail. `cold` says that it was measured with cold caches.
     """
 
     number: int
@@ -124,6 +130,7 @@ class Step:
     predicted: bool
     change: tuple[str, ...] = ()
     machine: str = ""
+    cold: bool = False
 
     @property
     def intensity(self) -> float:
@@ -168,14 +175,49 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
+class CountedLevel:
+    """What one memory level (``L1`` .. ``DRAM``) gave and took in a call, in bytes.
+
+    `read` came for loads; `allocated` are whole lines that came since stores filled only a part of
+    them at a time; `written` went back. Of L1 all loads and stores.
+    """
+
+    name: str
+    read: float
+    allocated: float
+    written: float
+
+    @property
+    def bytes_(self) -> float:
+        """What loads and stores ask for: `read` and `written`, as bandwidths are counted here."""
+        return self.read + self.written
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Bytes by memory level, innermost first, that were counted of a kernel. `note` says how they
+    were counted, or with no `levels` why not.
+    """
+
+    note: str
+    levels: tuple[CountedLevel, ...] = ()
+
+    @property
+    def by_level(self) -> dict[str, float]:
+        """Level -> `CountedLevel.bytes_`."""
+        return {level.name: level.bytes_ for level in self.levels}
+
+
+@dataclass(frozen=True, slots=True)
 class Point:
     """One kernel: floating-point operations, bytes moved at `level`, microseconds.
 
     `predicted` says that nothing was run, and `time_us` is what a model expects. `dtype` picks the
     peak, `threads` (0: all) the ceilings it is held against. `predicted_us` is what a model of the
     machine expects of a measured kernel, NaN without one, and `causes` where that time goes.
-    `traffic` has the bytes that come from each memory level, innermost first. `trail` has the
-    versions of the kernel before this one.
+    `traffic` has the bytes that a model expects from each memory level, innermost first, `counted`
+    those that were counted (None: nobody did). `trail` has the
+    versions of the kernel before this one. `cold` says that it was measured with cold caches.
     """
 
     name: str
@@ -190,6 +232,22 @@ class Point:
     causes: Causes | None = None
     traffic: tuple[tuple[str, float], ...] = ()
     trail: Trail = NO_TRAIL
+    cold: bool = False
+    counted: Counted | None = None
+
+    @property
+    def served(self) -> tuple[tuple[str, float], ...]:
+        """The bytes of each memory level: counted where they were, else from the model."""
+        if self.counted is not None and self.counted.levels:
+            return tuple(self.counted.by_level.items())
+        return self.traffic
+
+    @property
+    def how(self) -> str:
+        """``predicted``, ``measured``, ``measured with cold caches``."""
+        if self.predicted:
+            return "predicted"
+        return "measured with cold caches" if self.cold else "measured"
 
     @property
     def intensity(self) -> float:
@@ -218,7 +276,7 @@ def least_us(point: Point, machine: Machine) -> float:
 def levels_of(point: Point, machine: Machine) -> tuple[Level, ...]:
     """What a point asks of each memory level with a roof, innermost first."""
     levels = []
-    for name, bytes_ in point.traffic:
+    for name, bytes_ in point.served:
         roof = machine.find(name, BANDWIDTH, point.threads)
         if bytes_ > 0 and roof is not None:
             rate = bytes_ / point.time_us / 1e3
@@ -236,8 +294,25 @@ def explain_levels(point: Point, machine: Machine) -> str:
     return (
         "Each memory level has a roof of its own, and a diamond at the operations per byte that "
         f"come from it: of the levels {nearest.name} is nearest to its roof, at "
-        f"{format_percent(nearest.fraction)} of it, and would hold this kernel up first."
+        f"{format_percent(nearest.fraction)} of it, and would hold this kernel up first. "
+        f"Bytes of levels are {_origin(point)}.{_other_bytes(point, levels)}"
     )
+
+
+def _other_bytes(point: Point, levels: Sequence[Level]) -> str:
+    """Why the share of the roof over a point is another one than that of its level."""
+    for level in levels:
+        if level.name == point.level and abs(level.bytes_ / point.bytes_ - 1) > _SAME:
+            return (
+                f" The point is placed by {format_bytes(point.bytes_)}, each tensor moved once; "
+                f"{level.name} moves {format_bytes(level.bytes_)}, which its share is of."
+            )
+    return ""
+
+
+def _origin(point: Point) -> str:
+    counted = point.counted
+    return counted.note if counted is not None and counted.levels else "from the model"
 
 
 def relevant_ceilings(points: Sequence[Point], machine: Machine) -> Machine:
@@ -298,12 +373,13 @@ def judge(point: Point, machine: Machine) -> Verdict:
     else:
         sentence = (
             f"{place}, and reaches {format_percent(fraction)} of the "
-            f"{format_rate(attainable, unit)} that the {roof} allows."
+            f"{format_rate(attainable, unit)} that the {roof} allows{_ONCE if memory else ''}."
         )
     doubtful = machine.busy or (memory and bandwidth.shared)
     return _finish(bound, attainable, fraction, unit, sentence, point, doubtful)
 
 
+_ONCE = ", each tensor moved once"  # the bytes that a point is placed by
 _MEASURE = "A prediction is no measurement: run the kernel on the machine to know its time."
 
 
@@ -324,7 +400,7 @@ def _judge_traffic(point: Point, bandwidth: Ceiling, doubtful: bool) -> Verdict:
         return _finish("memory", bandwidth.value, fraction, BANDWIDTH, sentence, point, doubtful)
     sentence = (
         f"It does no floating-point work, and reaches {format_percent(fraction)} "
-        f"of the {format_rate(bandwidth.value, BANDWIDTH)} of {point.level} bandwidth."
+        f"of the {format_rate(bandwidth.value, BANDWIDTH)} of {point.level} bandwidth{_ONCE}."
     )
     return _finish("memory", bandwidth.value, fraction, BANDWIDTH, sentence, point, doubtful)
 
@@ -353,6 +429,8 @@ def _finish(
         )
         step = "Please report it; do not trust this measurement."
         return Verdict(bound, attainable, fraction, unit, sentence, step, wrong=True)
+    if point.cold:
+        sentence += " Every call began with cold caches: all of it comes from memory."
     if not math.isnan(point.predicted_us):
         measured, expected = format_time(point.time_us), format_time(point.predicted_us)
         sentence += f" It took {measured}; the model of this machine expects {expected}."

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import itertools
 import time
+from contextvars import ContextVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,9 +138,13 @@ def area_stride(arrays: int, array_bytes: int) -> int:
     return -(-max(arrays * (array_bytes + ARRAY_GAP), AREA_BYTES) // _PAGE) * _PAGE
 
 
+assumed_isa: ContextVar[Isa | None] = ContextVar("isa", default=None)
+"""What `host_isa` says instead, where another processor is reckoned with."""
+
+
 def host_isa() -> Isa:
     """What code compiled for all of this machine may use."""
-    return isa_from_features(dict.fromkeys(native_target().features, True))
+    return assumed_isa.get() or isa_from_features(dict.fromkeys(native_target().features, True))
 
 
 # The clock: additions that wait for each other, one cycle each.

@@ -23,7 +23,6 @@ class Measurable(Protocol):
         """The facts that views are drawn from (`KernelView`)."""
 
 
-
 def result_points(result: BenchResult, measured: Machine) -> tuple[Point, ...]:
     """The point of a measurement; none where its operations or bytes are not known."""
     if math.isnan(result.flops) or math.isnan(result.bytes_):
@@ -35,16 +34,16 @@ def result_point(result: BenchResult, measured: Machine) -> Point:
     """A measurement as a point: its median, held against the level that its data come from.
 
     Each call of a measurement finds the data where the call before left it, so the bytes that a
-    call must move at least come from the innermost level that holds them all. Raises
+    call must move at least come from the innermost level that holds them all; with cold caches they
+    come from memory. Raises
     `ArgumentError` where operations or bytes are not known.
     """
     if math.isnan(result.flops) or math.isnan(result.bytes_):
         raise _unknown(result.name)
-    level = home_level(result.bytes_, result.threads, measured)
+    level = "DRAM" if result.cold else home_level(result.bytes_, result.threads, measured)
     time_us = 1e3 * result.median
-    return Point(
-        result.name, result.flops, result.bytes_, time_us, result.dtype, level, result.threads
-    )
+    facts = (result.name, result.flops, result.bytes_, time_us, result.dtype, level, result.threads)
+    return Point(*facts, cold=result.cold)
 
 
 def home_level(bytes_: float, threads: int, measured: Machine) -> str:
@@ -68,14 +67,16 @@ def roofline_points(kernels: Sequence[Measurable]) -> tuple[Machine, tuple[Point
     Raises `ArgumentError` for a kernel that has not been measured, or whose operations or bytes
     are not known, and for kernels of different machines.
     """
+    for kernel in kernels:
+        seen = kernel.view()  # before the machine is measured, which takes seconds
+        if seen.bench is None and not parse_target(seen.record.target).is_simulated:
+            raise ArgumentError(
+                f"'{kernel.name}' has not been measured", hint="call its .bench(...) first"
+            )
     machines: dict[str, Machine] = {}
     points: list[Point] = []
     for kernel in kernels:
         view = kernel.view(roofline=True)
-        if view.bench is None and not parse_target(view.record.target).is_simulated:
-            raise ArgumentError(
-                f"'{kernel.name}' has not been measured", hint="call its .bench(...) first"
-            )
         if not view.points or view.machine is None:
             raise _unknown(kernel.name)
         machines[view.machine.name] = view.machine

@@ -46,9 +46,6 @@ from tileworkbench.compiler.ir.program import Program, Stage
 _CALL_US, _WAKE_US, _BLOCK_US = 6.0, 3.0, 0.004
 _FRESH_NS, _FRESH_BYTES = 0.15, 32 << 20
 _CORE, _MEMORY = "core", "memory"  # what parts keep busy
-# Computing a line and waiting for its tiles overlap less than two independent things would: the
-# exponent of the norm of the two (1 adds them, 2 is the square root of the sum of squares).
-_OVERLAP = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +120,8 @@ def predict_time(
         rate = machine.find(each.level, BANDWIDTH, used)
         if rate is not None and each.level != "L1":  # loads and stores are counted as such
             # A line that is stored to is fetched first.
-            stored = model.stored.get((each.site, each.buffer), 0.0)
-            fetched = 1 + stored / model.moved[each.site, each.buffer]
-            time_us = fetched * each.bytes_ / rate.value / 1e3
-            together = time_us - model.wait(each, time_us)
+            time_us = (1 + model.stored_part(each)) * each.bytes_ / rate.value / 1e3
+            together = time_us - model.wait(each, time_us, used)
             memory[each.level] = memory.get(each.level, 0.0) + together
             model.parts.append(model.memory_part(each, together))
     waiting = model.waits()
@@ -213,7 +208,7 @@ class _Model:
                 # A line's own arithmetic goes on meanwhile; what the next lines do waits for it.
                 busy = computes.get(site, 0.0)
                 waiting = rounds * bytes_ * workers / rate.value / 1e3
-                time_us = (busy**_OVERLAP + waiting**_OVERLAP) ** (1 / _OVERLAP) - busy
+                time_us = math.hypot(busy, waiting) - busy
                 self.tiles_us += time_us
                 computes[site] = busy + time_us
                 self.computes[site] = self.computes.get(site, 0.0) + time_us
@@ -225,29 +220,27 @@ class _Model:
                 line = self.line(site)
                 self.parts.append(Part("tiles", time_us, _CORE, line, finding, time_us, remedy))
 
-    def wait(self, each: Served, time_us: float) -> float:
-        """Note what of a level's time for a site nothing but its own loop overlaps with."""
+    def wait(self, each: Served, time_us: float, used: int) -> float:
+        """Note what of a level's time for a site nothing overlaps with."""
         phase = next((phase for phase in self.waiting if each.site in phase.sites), None)
         if phase is None:
             return 0.0
         alone = phase.alone * time_us
-        self.waiting[phase].append((each, alone))
+        loaded = each.bytes_ * (1 - self.stored_part(each))
+        starts_us = phase.alone * phase.starts_ns(each.level, loaded) / used / 1e3
+        self.waiting[phase].append((each, alone + starts_us))
         return alone
+
+    def stored_part(self, each: Served) -> float:
+        """Which part of the bytes of a site and tensor is stored."""
+        key = each.site, each.buffer
+        return self.stored.get(key, 0.0) / self.moved[key]
 
     def waits(self) -> float:
         """The time in which cores wait for the tensors of a loop, with a part for each."""
-        total = 0.0
-        for phase, served in self.waiting.items():
-            alone = sum(time_us for _, time_us in served)
-            if not alone:
-                continue
-            busy = sum(self.computes.get(site, 0.0) for site in phase.sites)
-            waiting = math.hypot(busy, alone) - busy
-            total += waiting
-            for each, time_us in served:
-                share = waiting * time_us / alone
-                self.parts.append(replace(self.memory_part(each, share), uses=_CORE))
-        return total
+        served = [each for phase in self.waiting.values() for each in phase]
+        self.parts += [replace(self.memory_part(*each), uses=_CORE) for each in served]
+        return sum(time_us for _, time_us in served)
 
     def idle(self, time_us: float, busy: float, blocks: int, threads: int) -> None:
         """The time in which cores have no block."""
@@ -278,6 +271,11 @@ class _Model:
             "chain": (
                 f"adds {count} times to the same number, and each addition waits for the last",
                 "T.reduce_sum over a tile keeps many sums at once.",
+            ),
+            "conflicts": (
+                f"fetches or gives back {count} lines of the cache, because its rows lie at the "
+                "same places there",
+                "Fewer rows a block, or rows that are a line longer, stay in the cache.",
             ),
             "scattered": (
                 f"accesses {count} elements one by one, because neighbouring lanes are not "

@@ -1,7 +1,8 @@
 """Times of calls: warm-up, interleaved rounds, medians with quartiles.
 
-Caches stay warm: each callable runs again and again on the same data. What a call costs beyond its
-work (argument checks, the launch) is part of its time.
+Caches stay warm: each callable runs again and again on the same data; unless something is done in
+front of each call, which no time holds (`cold.py` has the caches forget). What a call costs beyond
+its work (argument checks, the launch) is part of its time.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class BenchResult:
         flops, bytes_, dtype: operations of a call, compulsory bytes of a call, and the element
             type whose peak bounds it; NaN and "" where unknown.
         against: what was timed in the same rounds to compare with, and its median; "" for nothing.
+        cold: no cache held anything of the arguments when a call began; else each call found what
+            the one before it had left there.
     """
 
     name: str
@@ -57,6 +60,12 @@ class BenchResult:
     bytes_: float = math.nan
     dtype: str = ""
     against: tuple[str, float] = ("", math.nan)
+    cold: bool = False
+
+    @property
+    def caches(self) -> str:
+        """``cold`` or ``warm``."""
+        return "cold" if self.cold else "warm"
 
     @property
     def n(self) -> int:
@@ -121,6 +130,7 @@ class BenchResult:
             *(self.name, times_us, self.threads, self.clock_note, self.flops, self.bytes_),
             comparison=self.comparison,
             dtype=self.dtype,
+            cold=self.cold,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -138,6 +148,7 @@ class BenchResult:
         }
         known = {name: None if math.isnan(value) else value for name, value in numbers.items()}
         texts = {"dtype": self.dtype, "against": self.against[0], "clock": self.clock_note}
+        texts["caches"] = self.caches
         counts = {"n": self.n, "threads": self.threads, "interrupted": self.interrupted}
         return {"name": self.name, **known, **texts, **counts}
 
@@ -148,7 +159,8 @@ class BenchResult:
         first, third = self.quartiles
         spread = f"quartiles {_milliseconds(first)} and {_milliseconds(third)}"
         threads = f"{self.threads} thread{'' if self.threads == 1 else 's'}"
-        parts = [f"{self.name}: {_milliseconds(self.median)} ({spread}, n {self.n}, {threads})"]
+        how = f"{spread}, n {self.n}, {threads}, {self.caches} caches"
+        parts = [f"{self.name}: {_milliseconds(self.median)} ({how})"]
         if self.flops > 0:
             parts.append(f"{self.gflops:.4g} {rate_unit([self.dtype])}")
         if self.bytes_ > 0:
@@ -268,12 +280,14 @@ def measure(
     rep: float = 200,
     timer: Timer = time.perf_counter_ns,
     clock: Callable[[], float] | None = None,
+    before_each: Callable[[], object] | None = None,
 ) -> dict[str, BenchResult]:
     """Time several callables against each other: every round calls each of them once.
 
     The order is reversed in every other round, so that none always follows the same neighbour.
     `rounds` 0 means as many as take about `rep` milliseconds per callable (5 to 1000). `clock`
     returns the processor's clock in GHz (default: measured, see `probes.sample_clock`).
+    `before_each` is called in front of every call, outside of its time; then a time is of one call.
 
     Ctrl-C raises `BenchInterrupted` with the rounds completed so far, marked `interrupted`; with
     none completed the interrupt goes on as it is. Raises `ArgumentError` without callables or for a
@@ -283,7 +297,7 @@ def measure(
         raise ArgumentError("there is nothing to measure")
     if rounds < 0:
         raise ArgumentError(f"the number of rounds must not be negative, not {rounds}")
-    plans = {name: _warm_up(fn, warmup, timer) for name, fn in fns.items()}
+    plans = {name: _warm_up(fn, warmup, timer, before_each=before_each) for name, fn in fns.items()}
     if not rounds:
         slowest = max(plan.sample_ns for plan in plans.values())
         rounds = min(_MOST_ROUNDS, max(_FEWEST_ROUNDS, math.ceil(rep * 1e6 / slowest)))
@@ -308,9 +322,12 @@ class _Plan:
     fn: Callable[[], object]
     calls: int
     sample_ns: float
+    before_each: Callable[[], object] | None = None
 
     def sample(self, timer: Timer) -> float:
         """Milliseconds per call."""
+        if self.before_each is not None:
+            self.before_each()
         fn, start = self.fn, timer()
         for _ in range(self.calls):
             fn()
@@ -322,6 +339,7 @@ def _warm_up(
     warmup: float,
     timer: Timer,
     begin: Callable[[], object] | None = None,
+    before_each: Callable[[], object] | None = None,
 ) -> _Plan:
     """Call `fn` for `warmup` ms, twice at least: the first call may compile; the fastest counts."""
     (begin or fn)()
@@ -329,11 +347,15 @@ def _warm_up(
     end = timer() + warmup * 1e6
     while True:
         start = timer()
+        if before_each is not None:
+            before_each()
         fn()
         now = timer()
         fastest = min(fastest, now - start)
         if now >= end:
             break
+    if before_each is not None:
+        return _Plan(fn, 1, max(fastest, 1), before_each)
     calls = max(1, math.ceil(_SAMPLE_NS / max(fastest, 1)))
     return _Plan(fn, calls, calls * max(fastest, 1))
 
