@@ -19,6 +19,8 @@ RIGHT_SHIFTS = (
 )
 LEFT_SHIFTS = ("aten.__lshift__.Scalar", "aten.bitwise_left_shift.Tensor_Scalar")
 
+BATCH_NORM = "aten.batch_norm.default"  # by known statistics, which have a number for each channel
+
 MAPS: dict[str, Callable[..., Term]] = {
     "aten.add.Tensor": lambda x, y, alpha=1: x + formulas.scaled(y, alpha),
     "aten.add.Scalar": lambda x, y, alpha=1: x + formulas.scaled(y, alpha),
@@ -29,6 +31,7 @@ MAPS: dict[str, Callable[..., Term]] = {
     "aten.mul.Scalar": lambda x, y: x * y,
     "aten.div.Tensor": lambda x, y: x / y,
     "aten.div.Scalar": lambda x, y: x / y,
+    "aten.floor_divide.default": formulas.floor_divided,
     "aten.reciprocal.default": lambda x: 1.0 / x,
     "aten.neg.default": lambda x: -x,
     "aten.abs.default": formulas.absolute,
@@ -57,8 +60,11 @@ MAPS: dict[str, Callable[..., Term]] = {
     "aten.tanh.default": formulas.tanh,
     "aten.sigmoid.default": formulas.sigmoid,
     "aten.relu.default": lambda x: select(x < 0, 0, x),
+    BATCH_NORM: formulas.normalised,
     "aten.gelu.default": formulas.gelu,
     "aten.silu.default": lambda x: x * formulas.sigmoid(x),
+    "aten.hardsigmoid.default": formulas.hard_sigmoid,
+    "aten.hardswish.default": lambda x: x * formulas.hard_sigmoid(x),
     "aten.softplus.default": formulas.softplus,
     "aten.leaky_relu.default": lambda x, slope=0.01: select(x < 0, x * slope, x),
     "aten.hardtanh.default": lambda x, low=-1.0, high=1.0: formulas.clamp(x, low, high),
@@ -118,6 +124,8 @@ PRODUCTS: dict[str, tuple[int, int, int | None]] = {
 LAYERS = ("aten.mm.default", "aten.addmm.default")  # those of one matrix with another
 CONVOLUTION = "aten.convolution.default"  # a product of its weight with windows of its data
 PRODUCTS[CONVOLUTION] = (1, 0, 2)
+# Products of groups of rows with a matrix each; offsets say where the rows of a group end.
+GROUPED = ("aten._grouped_mm.default", "transformers.grouped_mm_fallback.default")
 # Rows of a table by an index for each: the places of the table and of the indices.
 GATHERS: dict[str, tuple[int, int]] = {
     "aten.embedding.default": (0, 1),
@@ -130,6 +138,7 @@ SLICES = (
     *("aten.select.int", "aten.slice.Tensor", "aten.split.Tensor", "aten.unbind.int"),
     "aten.split_with_sizes.default",
 )
+POOLS = ("aten.max_pool2d.default", "aten.avg_pool2d.default")
 CONVERSION = "aten._to_copy.default"
 EXPANSION = "aten.expand.default"
 COPY = "aten.copy_.default"  # writes to its first operand
@@ -145,8 +154,9 @@ def group_of(name: str) -> str:
     groups: dict[str, Container[str]] = {
         "element-wise": (*MAPS, CONVERSION),
         "row": ROWS,
-        "product": PRODUCTS,
+        "product": (*PRODUCTS, *GROUPED),
         "gather": GATHERS,
+        "window": POOLS,
         "attention": (ATTENTION,),
         "view": (*VIEWS, *TRANSPOSITIONS, *SLICES, EXPANSION),
         "constant": CONSTANTS,

@@ -8,18 +8,18 @@ from math import log2
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch.body import Names
 from tileworkbench.pytorch.dtypes import name_of as dtype_name
+from tileworkbench.pytorch.lines import indented, shape_text
 from tileworkbench.pytorch.members import OneOperation
 from tileworkbench.pytorch.nodes import (
     Node,
     assigned_names,
+    cited,
     is_part,
-    line_of,
     seen_through,
     shape_of,
     strides_of,
     value_of,
 )
-from tileworkbench.pytorch.program import indented, shape_text
 from tileworkbench.pytorch.shapes import Extents
 from tileworkbench.pytorch.sizes import OpenSizeError, is_open
 from tileworkbench.pytorch.terms import NoRuleError
@@ -192,9 +192,7 @@ class _Writer:
     def lines(self, name: str) -> Iterator[str]:
         """The text of the kernel."""
         yield "# scaled_dot_product_attention"
-        place = line_of(self.group.node)
-        if place is not None and place[2]:
-            yield f"# line {place[1]}: {place[2]}"
+        yield from (f"# {line}" for line in cited([self.group.node]))
         yield f"# A block has {self.block_m} queries of one head and walks over {self.block_n} keys"
         yield "# at a time. Each query keeps its largest score and its sum of weights so far"
         yield "# (FlashAttention-2), so that the matrix of scores is never in memory."

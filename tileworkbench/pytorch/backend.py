@@ -11,7 +11,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tileworkbench.compiler.device.host.background import native_in_background
 from tileworkbench.compiler.fast_dataclass import dataclass
+from tileworkbench.compiler.runtime.collection import uncollected
 from tileworkbench.pytorch.calls import Call
 from tileworkbench.pytorch.copies import drop_copies
 from tileworkbench.pytorch.folding import fold_constants
@@ -49,11 +51,14 @@ from tileworkbench.pytorch.written_out import write_out
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How graphs are compiled: what for, and from how much on a kernel is worth it."""
+    """How graphs are compiled: what for, from how much on a kernel is worth it, and whether kernels
+    stay that torch may be faster than, unmeasured.
+    """
 
     target: str | None = None
     least_work: int = LEAST_WORK
     least_elements: int = LEAST_ELEMENTS
+    keep_slower: bool = False
 
 
 def compile_graph(
@@ -79,6 +84,7 @@ def compile_graph(
         groups, reasons, calls = _kernels(nodes, settings, maker, may_settle=not in_backward)
         if not put_together({node for group in groups for node in group.nodes}):
             break
+    nodes = list(module.graph.nodes)
     graph = torch.fx.Graph()
     made: dict[Node, Any] = {}
     kernels: dict[Node, str] = {}
@@ -135,10 +141,12 @@ def _kernels(
     regions = find_regions(nodes) if may_settle else []
     while True:
         sizes, groups, reasons = _cut(nodes, settings, may_settle, refused, regions)
-        calls = {}
+        with native_in_background():
+            calls = {group.members: maker.make(group, sizes) for group in groups}
+        if settings.keep_slower:
+            return groups, reasons, calls
         for group in groups:
-            part, call, reason = maker.make(group, sizes)
-            calls[group.members] = part, call
+            reason = maker.try_out(group, *calls[group.members], sizes)
             if reason:
                 refused.update(dict.fromkeys(tried(group), reason))
         if not any(node in refused for members in calls for node in members):
@@ -212,10 +220,10 @@ def tile_backend(
     from torch._functorch.aot_autograd import make_boxed_func
 
     collected = Report() if report is None else report
+    used = settings or Settings()
     names = [plain_name(str(n.target)) for n in module.graph.nodes if n.op == "placeholder"]
 
     def compile_part(graph: Any, _: Any, in_backward: bool = False) -> Any:
-        used = settings or Settings()
         return make_boxed_func(compile_graph(graph, names, collected, used, in_backward))
 
     backward = functools.partial(compile_part, in_backward=True)
@@ -227,14 +235,16 @@ def tile_backend(
         keep_inference_input_mutations=True,  # as nodes of the graph, which `in_place` looks at
     )
     before = len(collected.parts), len(collected.operations)
-    compiled: Callable[..., Any] = backend(module, inputs)
+    with uncollected():
+        compiled: Callable[..., Any] = backend(module, inputs)
     if _takes_gradients(inputs):
         return compiled
     # As it was captured it has fewer calls than operations: a linear layer is one.
     own: Callable[..., Any] = module.forward
     if not any(each.kernel for each in collected.operations[before[1] :]):
         return own
-    if all(part.kernel.run_at is not None for part in collected.parts):
+    runs_here = all(part.kernel.run_at is not None for part in collected.parts)
+    if runs_here and not used.keep_slower:
         reason = graph_trial(compiled, module, inputs)
         if reason:
             collected.withdraw(*before, reason)

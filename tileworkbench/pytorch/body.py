@@ -123,8 +123,13 @@ class Product:
     dtype: Any
     transposed: tuple[bool, bool]
     depth: int
-    tile: TileLines | None = None  # how b is computed from what it is made of
+    tiles: tuple[TileLines | None, TileLines | None] = (None, None)  # of operands that are computed
     window: Window | None = None  # that of a convolution, of which a are filters and b is the image
+
+    @property
+    def leaves(self) -> dict[Any, tuple[str, tuple[int, ...]]]:
+        """The names and extents of what its operands are computed from."""
+        return {node: leaf for each in self.tiles if each for node, leaf in each.leaves.items()}
 
 
 @dataclass(frozen=True, slots=True)

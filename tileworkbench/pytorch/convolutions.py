@@ -189,7 +189,7 @@ def _tap_by_tap(
         indent += "    "
     yield f"{indent}for {', '.join(('i', *places))} in T.Parallel({_listed((rows, *parts))}):"
     seen = ", ".join(
-        f"{_times(place, step)} + {_times(tap, far)}"
+        f"{times(place, step)} + {times(tap, far)}"
         for place, step, tap, far in zip(places, window.stride, taps, window.dilation, strict=True)
     )
     factor = _wide(f"{weight}[{filters}, {', '.join(taps)}]", dtype)
@@ -217,7 +217,7 @@ def _gathered(
         taps = ["0"] * len(parts)
     outer = [f"(bx * {parts[0]} + {places[0]})", *places[1:]]
     starts = [
-        " + ".join([_times(place, by), *([_times(tap, far)] if tap != "0" else [])])
+        " + ".join([times(place, by), *([times(tap, far)] if tap != "0" else [])])
         for place, by, tap, far in zip(outer, window.stride, taps, window.dilation, strict=True)
     ]
     count = depth // window.channels
@@ -252,7 +252,7 @@ def _places(
     yield f"    {target} = {element}"
 
 
-def _times(text: str, count: int) -> str:
+def times(text: str, count: int) -> str:
     return text if count == 1 else f"{text} * {count}"
 
 

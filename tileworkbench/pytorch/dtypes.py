@@ -22,6 +22,11 @@ def name_of(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+def named(name: str) -> Any:
+    """torch's dtype of one of `NAMES`."""
+    return _by_name()[name]
+
+
 def is_known(dtype: Any) -> bool:
     """Whether generated kernels have this dtype."""
     return name_of(dtype) in NAMES
@@ -30,9 +35,10 @@ def is_known(dtype: Any) -> bool:
 def compute_dtype(dtype: Any) -> Any:
     """The dtype that values of `dtype` are computed in."""
     wider = _WIDER.get(name_of(dtype))
-    return dtype if wider is None else _by_name()[wider]
+    return dtype if wider is None else named(wider)
 
 
+@cache
 def promote(a: Any, b: Any) -> Any:
     """The dtype of `a op b`."""
     import torch

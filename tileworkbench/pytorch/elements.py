@@ -11,9 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tileworkbench.compiler.fast_dataclass import dataclass
-from tileworkbench.pytorch import aten
+from tileworkbench.pytorch import aten, formulas
+from tileworkbench.pytorch.axes import (
+    Axis,
+    Index,
+    broadcast,
+    flat_axes,
+    regrouped,
+    split,
+    text_of_axes,
+    turned,
+    turns,
+)
 from tileworkbench.pytorch.body import Definition, Names
+from tileworkbench.pytorch.dtypes import named
 from tileworkbench.pytorch.nodes import (
     Node,
     assigned_names,
@@ -22,8 +33,6 @@ from tileworkbench.pytorch.nodes import (
     shape_of,
     value_of,
 )
-from tileworkbench.pytorch.shapes import Extents
-from tileworkbench.pytorch.sizes import is_open
 from tileworkbench.pytorch.terms import NoRuleError, Term, bitwise, number, select, text_of
 
 _SHORT = 40  # characters of a value that needs no name
@@ -31,37 +40,25 @@ _NUMBERS = (int, float, bool)
 _JOINED = ("aten.stack.default", "aten.cat.default")
 _COUNT = "aten.arange.start_step"
 _PAD = "aten.constant_pad_nd.default"
+_SUM = "aten.sum.dim_IntList"
+_MOST_ADDED = 8  # elements of a sum that is written out
+_PICK = "aten.index.Tensor"
 _AS_IT_IS = ("aten.clone.default", "aten.contiguous.default", _PAD, *aten.VIEWS)
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """A part of a coordinate: `coordinate // inner % extent`."""
-
-    coordinate: str
-    extent: int
-    inner: int
-    whole: int  # the extent of the coordinate
-
-
-Index = tuple[tuple[Axis, ...], ...]
-
-
-class CutError(Exception):
-    """An axis has to be cut, so that its outer part has `outer` elements."""
-
-    def __init__(self, axis: Axis, outer: int) -> None:
-        super().__init__(axis, outer)
-        self.axis, self.outer = axis, outer
-
-
-def is_element(node: Node) -> bool:
-    """Whether an element of a value follows from elements of its operands."""
+def is_element(node: Node, with_rows: bool = False) -> bool:
+    """Whether an element of a value follows from elements of its operands. `with_rows` says that
+    sums of few elements are wanted too, and rows that an index names (`Elements.places`).
+    """
     name = name_of(node)
     if name == _COUNT:
         return all(isinstance(each, int) for each in node.args) and node.args[1] < 1 << 31
     if name == _PAD:
         return not any(node.args[1])  # a copy
+    if name == _SUM:
+        return with_rows and _summed_dim(node) is not None
+    if name == _PICK:
+        return with_rows and _picks_rows(node)
     ways = (*_AS_IT_IS, *aten.TRANSPOSITIONS, *_JOINED, aten.EXPANSION, aten.CONVERSION)
     return name in aten.MAPS or name in ways
 
@@ -69,24 +66,27 @@ def is_element(node: Node) -> bool:
 class Elements:
     """The elements of the values of `members` at indices of coordinates.
 
-    `leaf` makes the parameter of a tensor that they are loaded from; `given` are values that the
-    loop has already, each with the index that they are at; `read` writes an element of a tensor,
-    which is a parameter as it is unless that says more.
+    `read` writes an element of a tensor that they are loaded from; `given` are values that the
+    loop has already, each with the index that they are at. What is the same for all
+    rows of a column is in `columns`, computed once in front of the loop, if `keeps_columns` is the
+    name of that coordinate.
     """
 
     def __init__(
         self,
         members: Sequence[Node],
         names: Names,
-        leaf: Callable[[Node], str],
+        read: Callable[[Node, Index], str],
         given: Mapping[Node, tuple[Term, Index]] | None = None,
-        read: Callable[[Node, Index], str] | None = None,
+        keeps_columns: str = "",
     ) -> None:
-        self.members, self.names, self.leaf = set(members), names, leaf
-        self.read = read or self._read
+        self.members, self.names, self.read = set(members), names, read
         self.given = dict(given or {})
         self.called = assigned_names(members)
         self.definitions: list[Definition] = []
+        self.columns: list[Definition] = []
+        self.keeps_columns = keeps_columns
+        self.places: dict[str, tuple[str, int]] = {}  # (name, rows of the table) by the row's text
         self._of: dict[tuple[Node, Index], Term] = {}
 
     def at(self, node: Any, index: Index) -> Any:
@@ -95,7 +95,7 @@ class Elements:
             return node
         if node in self.given:
             term, place = self.given[node]
-            if _flat(index) != _flat(place):
+            if flat_axes(index) != flat_axes(place):
                 raise NoRuleError("a value that is read at another place than its own")
             return term
         key = (node, index)
@@ -116,15 +116,21 @@ class Elements:
         made: Term
         if name == _COUNT:
             return self._counted(node, index)
+        if name == _SUM:
+            return self._summed(node, index)
+        if name == _PICK:
+            return self._picked(node, index)
         operand = node.args[0]
         if name in _AS_IT_IS:
             made = self.at(operand, regrouped(index, shape_of(operand)))
         elif name in aten.TRANSPOSITIONS:
-            made = self.at(operand, _turned(node, index))
+            made = self.at(operand, turned(node, index))
         elif name == aten.EXPANSION:
             made = self.at(operand, broadcast(index, shape_of(operand)))
         elif name == aten.CONVERSION:
             made = self._kept(node, self.at(operand, index).rounded(value_of(node).dtype))
+        elif name == aten.BATCH_NORM:
+            made = self._kept(node, self._normalised(node, index).wrapped(value_of(node).dtype))
         else:
             args = [
                 self.at(each, broadcast(index, shape_of(each))) if hasattr(each, "op") else each
@@ -134,9 +140,6 @@ class Elements:
             made = self._kept(node, made)
         return made
 
-    def _read(self, node: Node, index: Index) -> str:
-        return f"{self.leaf(node)}[{', '.join(map(text_of_axes, index)) or '0'}]"
-
     def _counted(self, node: Node, index: Index) -> Term:
         """An element of a range of integers."""
         start, _, step = (*node.args, 1)[:3]
@@ -145,7 +148,52 @@ class Elements:
             text = f"({text}) * {step}" if "+" in text else f"{text} * {step}"
         text = f"({text})" if start == 0 else f"({text} + {start})"
         bounds = sorted((start, start + (shape_of(node)[0] - 1) * step))
-        return Term("element", (text, *bounds), _int32(), "full").to(value_of(node).dtype)
+        return Term("element", (text, *bounds), named("int32"), "full").to(value_of(node).dtype)
+
+    def _normalised(self, node: Node, index: Index) -> Term:
+        """An element of a batch normalisation, whose parameters have one for each channel."""
+        x = self.at(node.args[0], index)
+        weight, bias, mean, variance = (self.at(each, index[1:2]) for each in node.args[1:5])
+        is_column = text_of_axes(index[1]) == self.keeps_columns
+        scale = formulas.scale_of(weight, variance, node.args[7])
+        scale = self._column("scale", scale) if is_column else scale
+        shift = formulas.shift_of(bias, mean, scale)
+        made: Term = x * scale + (self._column("shift", shift) if is_column else shift)
+        return made
+
+    def _column(self, name: str, term: Term) -> Term:
+        made = Definition(name, term, "full", 0)
+        self.columns.append(made)
+        return Term("value", (made,), term.dtype, "full")
+
+    def _summed(self, node: Node, index: Index) -> Term:
+        """The sum of few elements, one after the other."""
+        dim, operand = _summed_dim(node), node.args[0]
+        assert dim is not None
+        extent = shape_of(operand)[dim]
+        keeps = len(node.args) > 2 and bool(node.args[2])
+        outer, inner = index[:dim], index[dim + keeps :]
+        terms = []
+        for at in range(extent):
+            place = (Axis(str(at), extent, 1, extent),)
+            terms.append(self.at(operand, (*outer, place, *inner)))
+        return self._kept(node, sum(terms[1:], terms[0]))
+
+    def _picked(self, node: Node, index: Index) -> Term:
+        """An element of a row that an index names; the row gets a name in front of all others."""
+        table, (indices,) = node.args
+        rank = len(shape_of(indices))
+        term: Term = self.at(indices, index[:rank])
+        if term.op != "element":
+            raise NoRuleError("an index that is computed")
+        rows = shape_of(table)[0]
+        wrapped = select(term < 0, term + rows, term)
+        key = text_of(wrapped, _leaf)
+        if key not in self.places:
+            self.places[key] = (self.names.name("picked"), rows)
+        place = (Axis(self.places[key][0], rows, 1, rows),)
+        made: Term = self.at(table, (place, *index[rank:]))
+        return made
 
     def _kept(self, node: Node, term: Term) -> Term:
         if term.op in ("value", "element", "number"):
@@ -172,20 +220,26 @@ class Elements:
         if codes is not None:
             packed, bits = codes
             by = f"(({place}) * {bits})" if "+" in place else f"({place} * {bits})"
-            shift = Term("element", (by, 0, (len(parts) - 1) * bits), _int32(), "full")
+            shift = Term("element", (by, 0, (len(parts) - 1) * bits), named("int32"), "full")
             base = self.at(packed, broadcast(inner, shape_of(packed)))
             code = bitwise("&", bitwise(">>", base, shift), (1 << bits) - 1)
             return self._kept(node, code.to(value_of(node).dtype))
-        at = Term("element", (f"({place})", 0, len(parts) - 1), _int32(), "full")
+        at = Term("element", (f"({place})", 0, len(parts) - 1), named("int32"), "full")
         made = self.at(parts[-1], inner)
         for count, each in reversed(list(enumerate(parts[:-1]))):
             made = select(at.equals(count), self.at(each, inner), made)
         return self._kept(node, made)
 
+    def lines_of_columns(self) -> list[str]:
+        """The lines that compute `columns`, once `lines` has named them."""
+        return [f"{each.name} = {text_of(each.term, _leaf)}" for each in self.columns]
+
     def lines(self, results: Sequence[Term]) -> tuple[list[str], list[str]]:
         """(definitions as lines, the texts of `results`), in which what is used once is inside."""
         for term in results:
             _count(term)
+        for each in self.columns:
+            each.name = f"{self.names.name(each.name)}[{self.keeps_columns}]"
         for each in self.definitions:
             each.is_inline = each.uses == 1 and len(text_of(each.term, _leaf)) <= _SHORT
         made = []
@@ -211,12 +265,6 @@ def _count(term: Term) -> None:
 
 def _leaf(term: Term) -> str:
     return str(term.args[0].name)
-
-
-def _int32() -> Any:
-    import torch
-
-    return torch.int32
 
 
 def packed_codes(parts: Sequence[Node]) -> tuple[Node, int] | None:
@@ -246,154 +294,33 @@ def _code(node: Node) -> tuple[Node, int, int]:
     return node, shift, mask
 
 
-# Indices
-
-
-def whole(coordinate: str, extents: Sequence[int]) -> tuple[Axis, ...]:
-    """The axes of a coordinate, outer first."""
-    made, inner, count = [], 1, size_of(extents)
-    for extent in reversed(extents):
-        made.append(Axis(coordinate, extent, inner, count))
-        inner *= extent
-    return tuple(reversed(made))
-
-
-def size_of(extents: Sequence[int]) -> int:
-    count = 1
-    for extent in extents:
-        count *= extent
-    return count
-
-
-def broadcast(index: Index, shape: Extents) -> Index:
-    """The index of an operand of `shape` that is broadcast to that of `index`."""
-    last = index[len(index) - len(shape) :]
-    return tuple(() if extent == 1 else axes for axes, extent in zip(last, shape, strict=True))
-
-
-def _flat(index: Index) -> list[Axis]:
-    return [axis for axes in index for axis in axes if axis.extent != 1]
-
-
-def viewed_at(node: Node, index: Index, through: Sequence[str]) -> tuple[Node, Index]:
-    """What a value is a view of, and the index of an element in that; `through` are the operations
-    that only say where elements are.
+def _summed_dim(node: Node) -> int | None:
+    """The dimension of a sum of few elements, None for other sums: those over last dimensions are
+    for kernels of rows.
     """
-    while name_of(node) in through:
-        operand = node.args[0]
-        if name_of(node) in aten.TRANSPOSITIONS:
-            index = _turned(node, index)
-        elif name_of(node) == aten.EXPANSION:
-            index = broadcast(index, shape_of(operand))
-        else:
-            index = regrouped(index, shape_of(operand))
-        node = operand
-    return node, index
+    dims, shape = node.args[1], shape_of(node.args[0])
+    if not dims or len(dims) != 1 or node.kwargs or len(node.args) > 3:
+        return None
+    dim = dims[0] % len(shape)
+    is_float = value_of(node).dtype.is_floating_point
+    few = 1 < shape[dim] <= _MOST_ADDED
+    return dim if few and is_float and dim != len(shape) - 1 else None
 
 
-class Extended:
-    """The extents of coordinates, which are cut as finely as shapes need it."""
-
-    def __init__(self, extents: Mapping[str, Sequence[int]]) -> None:
-        self.extents = {name: list(own) for name, own in extents.items()}
-
-    def until_fine(self, make: Callable[[Mapping[str, Sequence[int]]], Any]) -> Any:
-        """What `make` returns for extents that need no more cuts."""
-        while True:
-            try:
-                return make(self.extents)
-            except CutError as error:
-                self._cut(error)
-
-    def _cut(self, error: CutError) -> None:
-        own, inner = self.extents[error.axis.coordinate], 1
-        for at in reversed(range(len(own))):
-            if inner == error.axis.inner and own[at] == error.axis.extent:
-                own[at : at + 1] = [error.outer, own[at] // error.outer]
-                return
-            inner *= own[at]
-        raise NoRuleError("shapes that cut across each other")
+def _picks_rows(node: Node) -> bool:
+    """Whether elements are those of the rows that one index of integers names."""
+    indices = node.args[1]
+    if len(indices) != 1 or indices[0] is None or len(shape_of(node.args[0])) < 2:
+        return False
+    return str(value_of(indices[0]).dtype) in ("torch.int64", "torch.int32")
 
 
-def regrouped(index: Index, shape: Extents) -> Index:
-    """The index of the same element in another shape. Raises `CutError` for a finer one."""
-    flat = _flat(index)
-    made = []
-    for extent in shape:
-        axes: list[Axis] = []
-        while (size := size_of([each.extent for each in axes])) != extent:
-            if not flat:
-                raise NoRuleError("a view of what is broadcast")
-            left = extent // size
-            if flat[0].extent > left:
-                _cut(flat[0], left)
-            axes.append(flat.pop(0))
-            if extent % size_of([each.extent for each in axes]):
-                raise NoRuleError("shapes that cut across each other")
-        made.append(tuple(axes))
-    return tuple(made)
-
-
-def split(axes: tuple[Axis, ...], outer: int) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
-    """(axes of so many elements, the others). Raises `CutError` for a finer index."""
-    count = 0
-    while size_of([each.extent for each in axes[:count]]) < outer:
-        count += 1
-    size = size_of([each.extent for each in axes[:count]])
-    if size != outer:
-        last = axes[count - 1]
-        _cut(last, outer // (size // last.extent))
-    return axes[:count], axes[count:]
-
-
-def _cut(axis: Axis, outer: int) -> None:
-    if outer < 1 or axis.extent % outer or is_open(axis.extent // outer):
-        raise NoRuleError("shapes that cut across each other")
-    raise CutError(axis, outer)
-
-
-def _turned(node: Node, index: Index) -> Index:
-    """The index of the operand of a transposition."""
-    rank = len(index)
-    order = list(range(rank))
-    if name_of(node) == "aten.permute.default":
-        order = [dim % rank for dim in node.args[1]]
-    elif name_of(node) == "aten.t.default":
-        order = order[::-1]
-    else:
-        a, b = (dim % rank for dim in node.args[1:3])
-        order[a], order[b] = order[b], order[a]
-    made: list[tuple[Axis, ...]] = [()] * rank
-    for place, dim in enumerate(order):
-        made[dim] = index[place]
-    return tuple(made)
-
-
-def text_of_axes(axes: tuple[Axis, ...]) -> str:
-    """The index along one dimension."""
-    runs: list[list[Axis]] = []
-    for axis in axes:
-        before = runs[-1][-1] if runs else None
-        if (
-            before is not None
-            and before.coordinate == axis.coordinate
-            and before.inner == axis.inner * axis.extent
-        ):
-            runs[-1].append(axis)
-        else:
-            runs.append([axis])
-    text, behind = [], 1
-    for run in reversed(runs):
-        extent, inner = size_of([each.extent for each in run]), run[-1].inner
-        part = run[0].coordinate
-        if inner > 1:
-            part = f"{part} // {inner}"
-        if inner * extent < run[0].whole:
-            part = f"{part} % {extent}"
-        if behind > 1:
-            part = f"({part}) * {behind}" if " " in part else f"{part} * {behind}"
-        elif len(runs) > 1 and " " in part:
-            part = f"({part})"
-        text.append(part)
-        behind *= extent
-    return " + ".join(reversed(text)) or "0"
+def followed(node: Node, user: Node, index: Index) -> Index:
+    """The index in `user`, which has an element for each of `node`, of the one that follows from
+    the element of `node` at `index`.
+    """
+    if name_of(user) in aten.TRANSPOSITIONS:
+        return tuple(index[dim] for dim in turns(user, len(index)))
+    if name_of(user) in _AS_IT_IS:
+        return regrouped(index, shape_of(user))
+    return ((),) * (len(shape_of(user)) - len(index)) + index

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-import ast
+import builtins
+import keyword
+import re
+
+# A string, a comment, or a name that is neither an attribute nor that of a keyword argument.
+_TOKEN = re.compile(
+    r"""(?P<other>"[^"]*"|'[^']*')|#[^\n]*|(?<![\w.])(?P<name>[^\W\d]\w*)\b(?!=[^=])"""
+)
+_KNOWN = frozenset((*keyword.kwlist, *dir(builtins), "T"))  # all else a text names itself
 
 
 def form_of(text: str) -> str:
@@ -10,46 +18,13 @@ def form_of(text: str) -> str:
 
     Two kernels of one form do the same with their arguments, in the same order.
     """
-    tree = ast.parse(text)
-    own = _Names()
-    own.visit(tree)
-    return ast.dump(_Numbered(own.found).visit(tree))
+    numbers: dict[str, str] = {}
 
+    def numbered(token: re.Match[str]) -> str:
+        name = token["name"]
+        if name is None or name in _KNOWN:
+            return name or token["other"] or ""
+        return numbers.setdefault(name, f"_{len(numbers)}")
 
-class _Names(ast.NodeVisitor):
-    """The names that a text gives: functions, parameters, variables."""
-
-    def __init__(self) -> None:
-        self.found: dict[str, str] = {}
-
-    def _add(self, name: str) -> None:
-        self.found.setdefault(name, f"_{len(self.found)}")
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        self._add(node.name)
-        self.generic_visit(node)
-
-    def visit_arg(self, node: ast.arg) -> None:
-        self._add(node.arg)
-        self.generic_visit(node)
-
-    def visit_Name(self, node: ast.Name) -> None:
-        if isinstance(node.ctx, ast.Store):
-            self._add(node.id)
-
-
-class _Numbered(ast.NodeTransformer):
-    def __init__(self, numbers: dict[str, str]) -> None:
-        self._numbers = numbers
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        node.name = self._numbers[node.name]
-        return self.generic_visit(node)
-
-    def visit_arg(self, node: ast.arg) -> ast.AST:
-        node.arg = self._numbers[node.arg]
-        return self.generic_visit(node)
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        node.id = self._numbers.get(node.id, node.id)
-        return node
+    lines = (line.rstrip() for line in _TOKEN.sub(numbered, text).splitlines())
+    return "\n".join(line for line in lines if line)

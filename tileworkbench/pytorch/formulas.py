@@ -10,6 +10,7 @@ from tileworkbench.pytorch.dtypes import name_of
 from tileworkbench.pytorch.terms import (
     NoRuleError,
     Term,
+    binary,
     bitwise,
     bounds_of,
     call,
@@ -28,6 +29,15 @@ _KAPPA = 0.044715
 
 def scaled(y: Any, alpha: Any) -> Any:
     return y if alpha == 1 else y * alpha
+
+
+def floor_divided(x: Term, y: Any) -> Term:
+    """The quotient of integers, rounded down, for a divisor that is a number."""
+    if not isinstance(x, Term) or not isinstance(y, int) or isinstance(y, bool) or not y:
+        raise NoRuleError("a division rounded down by what is no number")
+    if x.dtype.is_floating_point or x.is_bool:
+        raise NoRuleError("a division of floats, rounded down")
+    return binary("//", x, y)
 
 
 def gelu(x: Term, approximate: str = "none") -> Term:
@@ -74,6 +84,27 @@ def clamp(x: Term, low: Any = None, high: Any = None) -> Term:
     if low is not None:
         x = select(x < low, low, x)  # NaN stays
     return x if high is None else select(x > high, high, x)
+
+
+def scale_of(weight: Term | None, variance: Term, eps: float) -> Term:
+    """What a batch normalisation by known statistics multiplies a channel by."""
+    scale = rsqrt(variance + eps)
+    return scale if weight is None else scale * weight
+
+
+def shift_of(bias: Term | None, mean: Term, scale: Term) -> Term:
+    """What it adds after that."""
+    return -mean * scale if bias is None else bias - mean * scale
+
+
+def normalised(x: Term, weight: Any, bias: Any, mean: Term, variance: Term, *how: Any) -> Term:
+    """A batch normalisation by known statistics; `how` ends with epsilon and a flag."""
+    scale = scale_of(weight, variance, how[-2])
+    return x * scale + shift_of(bias, mean, scale)
+
+
+def hard_sigmoid(x: Term) -> Term:
+    return clamp(x + 3.0, 0.0, 6.0) / 6.0
 
 
 def power(x: Term, exponent: Any) -> Term:

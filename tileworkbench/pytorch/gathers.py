@@ -34,9 +34,9 @@ class Gather:
         return shape_of(self.table)[0]
 
 
-def gather_of(node: Node) -> Gather | None:
+def gather_of(node: Node, narrowest: int = 2) -> Gather | None:
     """What an operation gathers, None for other operations. Raises `NoRuleError` for one that does
-    not take whole rows.
+    not take whole rows, or rows of fewer than `narrowest` elements.
     """
     name = name_of(node)
     if name not in aten.GATHERS:
@@ -54,6 +54,6 @@ def gather_of(node: Node) -> Gather | None:
     made = Gather(node.args[first], indices, name == "aten.index.Tensor")
     if is_open(made.columns):
         raise OpenSizeError(made.columns)
-    if made.columns == 1:
+    if made.columns < narrowest:
         raise NoRuleError("rows of one element")
     return made

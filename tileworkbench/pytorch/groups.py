@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
+from math import prod
 
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch import aten, shapes
@@ -15,6 +16,7 @@ from tileworkbench.pytorch.gathers import gather_of
 from tileworkbench.pytorch.nodes import (
     Node,
     constant_of,
+    is_for_channels,
     is_part,
     is_tuple,
     name_of,
@@ -36,6 +38,7 @@ from tileworkbench.pytorch.tiles import (
     tile_of_product,
 )
 
+_WEIGHT_OF_NORM = 2  # worth a kernel alone
 LEAST_TRIED = 1e7  # operations of a group that is measured: a tenth of a millisecond
 
 
@@ -100,6 +103,13 @@ class Group:
         )
 
     @property
+    def dequantises(self) -> bool:
+        """Whether its prologue makes the second operand of its product."""
+        if self.product is None or not self.prologue:
+            return False
+        return self.product.args[_places(self.product)[1]] in self.prologue
+
+    @property
     def weight(self) -> int:
         """How many element-wise operations it stands for."""
         return sum(weight_of(node) for node in self.nodes)
@@ -113,19 +123,25 @@ def weight_of(node: Node) -> int:
     if name in aten.PRODUCTS:
         gains = name_of_dtype(value_of(node).dtype) != "float32" or is_tried(node)  # else torch's
         return 1 + gains + (added_to(node) is not None)
+    if name == aten.BATCH_NORM:
+        return _WEIGHT_OF_NORM
     return int(name in aten.MAPS or name in aten.GATHERS or name == aten.CONVERSION)
 
 
 def operations_of(product: Node) -> float:
     """Multiplications and additions of a product, of the sizes that the graph was captured with."""
     hint = product.meta["sizes"].hint
-    elements, depth = hint(size_of(shape_of(product))), hint(depth_of(product))
+    elements, depth = hint(prod(shape_of(product))), hint(depth_of(product))
     return 2.0 * float(elements) * float(depth)
 
 
 def depth_of(product: Node) -> int:
     """What one element of a product sums, but for convolutions."""
-    return shape_of(product.args[aten.PRODUCTS[name_of(product)][0]])[-1]
+    return shape_of(product.args[_places(product)[0]])[-1]
+
+
+def _places(product: Node) -> tuple[int, int, int | None]:
+    return aten.PRODUCTS[name_of(product)]
 
 
 def is_tried(product: Node) -> bool:
@@ -135,7 +151,7 @@ def is_tried(product: Node) -> bool:
 
 def added_to(product: Node) -> Node | None:
     """What is added to a product, by the operation itself."""
-    place = aten.PRODUCTS[name_of(product)][2]
+    place = _places(product)[2]
     return None if place is None else product.args[place]
 
 
@@ -171,7 +187,7 @@ def plan(group: Group, threads: int = 0) -> Plan:
     outer, merged, batches = _rows(
         group, fine[:split], [each[:split] for each in patterns.values()]
     )
-    columns = size_of(fine[split:])
+    columns = prod(fine[split:])
     if group.inner and columns > LONGEST_ROW:
         raise NoRuleError(f"rows of {columns} elements")
     if (group.inner or group.product is not None) and not outer:  # one row
@@ -179,7 +195,7 @@ def plan(group: Group, threads: int = 0) -> Plan:
     for pattern in merged:
         _check_rows(outer[:batches], pattern[:batches])
         _check_rows(outer[batches:], pattern[batches:])
-    tile, depth = _tile(group, size_of(outer[batches:]), columns, size_of(outer[:batches]), threads)
+    tile, depth = _tile(group, prod(outer[batches:]), columns, prod(outer[:batches]), threads)
     varies = {
         node: (rows, all(pattern[split:]) and split < len(fine))
         for (node, pattern), rows in zip(patterns.items(), merged, strict=True)
@@ -198,7 +214,7 @@ def _tile(
     if is_convolution(product):
         return window_of(product).tile(), 0
     depth = depth_of(product)
-    if not threads or group.prologue:
+    if not threads or group.dequantises:
         return tile_of_any(now, wide), DEPTH
     if is_open(rows):
         return tile_of_any(now, wide), depth_of_product(depth)
@@ -210,7 +226,7 @@ def _rows(
 ) -> tuple[Extents, list[shapes.Pattern], int]:
     """(extents of rows, along which of them inputs vary, how many number a batch's products)."""
     at = 0
-    if group.product is not None and size_of(fine) != _matrix_of(group.product)[0]:
+    if group.product is not None and prod(fine) != _matrix_of(group.product)[0]:
         at = place(fine, _matrix_of(group.product)[0])
     outer, before = shapes.merged(fine[:at], [each[:at] for each in patterns])
     inner, behind = shapes.merged(fine[at:], [each[at:] for each in patterns])
@@ -225,7 +241,7 @@ def _check_rows(rows: Extents, varies: shapes.Pattern) -> None:
     if all(varies):
         return
     for at, has in enumerate(varies):
-        divisors = (size_of(rows[at + 1 :]), rows[at] if at else 1)
+        divisors = (prod(rows[at + 1 :]), rows[at] if at else 1)
         for size in divisors:
             if has and is_open(size):
                 raise OpenSizeError(size)
@@ -235,11 +251,11 @@ def _pattern(group: Group, node: Node, operand: Node) -> shapes.Pattern:
     """Along which of the group's extents an input of a member varies."""
     shape, domain = shape_of(operand), domain_of(node)
     gather = gather_of(node)
-    if is_convolution(node):  # a number for each filter
+    if is_convolution(node) or is_for_channels(node, operand):
         shape = (*shape, *(1 for _ in domain[2:]))
     if gather is not None:  # an index for each row
         shape = (*shape, *(1 for _ in shape_of(gather.table)[1:]))
-    is_row = group.inner and size_of(domain) * group.inner == size_of(group.domain)
+    is_row = group.inner and prod(domain) * group.inner == prod(group.domain)
     fine = group.domain
     if is_row:
         fine = fine[: place(fine, group.inner)]
@@ -280,7 +296,7 @@ def _matrix_of(product: Node) -> tuple[int, int]:
     """The rows and columns of a product, of one in a batch."""
     shape = shape_of(product)
     if is_convolution(product):
-        return window_of(product).filters, size_of(shape[2:])
+        return window_of(product).filters, prod(shape[2:])
     return shape[-2], shape[-1]
 
 
@@ -293,10 +309,3 @@ def place(fine: Extents, inner: int) -> int:
     if size != inner:
         raise NoRuleError("rows that other shapes cut across")
     return at
-
-
-def size_of(extents: Sequence[int]) -> int:
-    count = 1
-    for extent in extents:
-        count *= extent
-    return count

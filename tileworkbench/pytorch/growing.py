@@ -9,28 +9,37 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 from tileworkbench.pytorch import aten, handwritten
+from tileworkbench.pytorch.around import Around, all_around
+from tileworkbench.pytorch.channels_last import convolution_last
+from tileworkbench.pytorch.first_operands import with_first_operands
+from tileworkbench.pytorch.grouped import Grouped
 from tileworkbench.pytorch.groups import (
     Group,
-    size_of,
 )
 from tileworkbench.pytorch.handwritten import Handwritten
 from tileworkbench.pytorch.mapped import mapped_groups
+from tileworkbench.pytorch.mapped_products import mapped_product
 from tileworkbench.pytorch.nodes import (
     Node,
+    base_of,
     inputs_of,
     is_part,
+    is_view,
     name_of,
     operands,
     shape_of,
 )
 from tileworkbench.pytorch.regions import Region
 from tileworkbench.pytorch.rows import ROWS
-from tileworkbench.pytorch.rules import AnyGroup, joined, started
+from tileworkbench.pytorch.rules import AnyGroup, grouped_of, joined, started, text_of
+from tileworkbench.pytorch.scans import scan
 from tileworkbench.pytorch.shapes import Extents
 from tileworkbench.pytorch.sizes import OpenSizeError, OpenSizes
+from tileworkbench.pytorch.small_regions import is_small, small_regions
 from tileworkbench.pytorch.terms import NoRuleError
 
 LEAST_WORK = 2  # operations of a kernel: alone, one is as fast in torch
@@ -51,15 +60,18 @@ def find_groups(
     operation would have to know for a kernel is added to `wanted`. What is `refused` runs in torch,
     for the reason that it is there with. What is in `regions` is a kernel already.
     """
-    groups, reasons = _grown(nodes, wanted, refused or {}, (), regions)
+    rules = _Rules()
+    claimed = _claimed(nodes, wanted, refused or {}, regions)
+    groups, reasons = _grown(nodes, wanted, refused or {}, (), claimed, rules)
     apart = _better_apart(groups.values())
     if apart:
-        groups, reasons = _grown(nodes, wanted, refused or {}, apart, regions)
+        groups, reasons = _grown(nodes, wanted, refused or {}, apart, claimed, rules)
+    groups = with_first_operands(groups)
 
     def poor(group: AnyGroup) -> str:
         if isinstance(group, Region):
             return ""
-        is_small = max(map(sizes.hint, map(size_of, _extents(group)))) < least_elements
+        is_small = max(map(sizes.hint, map(prod, _extents(group)))) < least_elements
         if is_small and group.weight < LEAST_SMALL_WORK:
             return "on few elements, it is as fast in torch"
         return "alone, it is as fast in torch" if group.weight < least_work else ""
@@ -76,9 +88,27 @@ def find_groups(
     members = {node for group in kept for node in group.nodes}
     rest = mapped_groups(nodes, members | set(refused or {}))
     kept += [group for group in rest if not poor(group)]
+    kept = _with_small_regions(nodes, kept, set(refused or {}))
     members = {node for group in kept for node in group.nodes}
     outside = [node for node in nodes if node.op == "call_function" and node not in members]
     return kept, {node: reasons.get(node, "nothing reads it") for node in outside}
+
+
+def _with_small_regions(
+    nodes: Sequence[Node], groups: Sequence[AnyGroup], refused: Collection[Node]
+) -> list[AnyGroup]:
+    """The groups and regions of what they leave. Groups on few elements are parts of those."""
+    few = [each for each in groups if isinstance(each, Group) and is_small(each.members)]
+    large = [each for each in groups if each not in few]
+    for kept in (large, [*groups]):
+        members = {node for group in kept for node in group.nodes}
+        units = list(map(_computed, in_order(nodes, kept)))
+        regions = list(small_regions(nodes, units, members | set(refused)))
+        inside = {node for region in regions for node in region.nodes}
+        parts = [node for each in few if each not in kept for node in each.members]
+        if all(node in inside or is_view(node) for node in parts):
+            break
+    return [*kept, *regions]
 
 
 def _extents(group: AnyGroup) -> Iterator[Extents]:
@@ -88,38 +118,35 @@ def _extents(group: AnyGroup) -> Iterator[Extents]:
         yield shape_of(group.prologue[-1])
 
 
-def _claim(
-    nodes: Sequence[Node],
-    groups: dict[int, AnyGroup],
-    home: dict[Node, int],
-    wanted: set[int],
-    refused: Collection[Node],
-    regions: Sequence[Region],
-) -> set[Node]:
-    """Begin the groups that are found from a product backwards, and return their operations:
-    attention that is written out, products that compute an operand in their tiles.
+def _claimed(
+    nodes: Sequence[Node], wanted: set[int], refused: Collection[Node], regions: Sequence[Region]
+) -> list[AnyGroup]:
+    """The groups that are found from a product backwards: attention that is written out, products
+    that compute an operand in their tiles.
     """
-    claimed: set[Node] = set()
-    for region in regions:
-        home.update(dict.fromkeys(region.nodes, len(groups)))
-        groups[len(groups)] = region
-        claimed |= set(region.nodes)
+    groups: list[AnyGroup] = list(regions)
+    taken = {*refused, *(node for region in regions for node in region.nodes)}
     for node in nodes:
-        if name_of(node) not in aten.PRODUCTS or node in refused or node in claimed:
+        is_grouped = name_of(node) in aten.GROUPED
+        if not (is_grouped or name_of(node) in aten.PRODUCTS) or node in taken:
             continue
         try:
-            group = handwritten.attention_of(node) or started(node)
+            if is_grouped:
+                group: AnyGroup = grouped_of(node, taken)
+            else:
+                group = handwritten.attention_of(node) or started(node)
         except NoRuleError as error:
             if isinstance(error, OpenSizeError) and not wanted:
                 wanted.add(error.size)
             continue  # and the reason is found when it is its turn
-        if any(each in refused for each in group.nodes):
+        if any(each in taken for each in group.nodes):
             continue
-        if isinstance(group, Handwritten) or (isinstance(group, Group) and group.prologue):
-            home.update(dict.fromkeys(group.nodes, len(groups)))
-            groups[len(groups)] = group
-            claimed |= set(group.nodes)
-    return claimed
+        is_more = isinstance(group, Handwritten | Grouped)
+        if is_more or (isinstance(group, Group) and group.prologue):
+            groups.append(group)
+            taken.update(group.nodes)
+    around = all_around((mapped_product, scan, convolution_last), nodes, taken, text_of)
+    return [*groups, *around]
 
 
 def _grown(
@@ -127,13 +154,16 @@ def _grown(
     wanted: set[int],
     refused: Mapping[Node, str],
     apart: Collection[Node],
-    regions: Sequence[Region],
+    begun: Sequence[AnyGroup],
+    rules: _Rules,
 ) -> tuple[dict[int, AnyGroup], dict[Node, str]]:
-    """(groups by number, why other operations run in torch). What is `apart` begins a group."""
-    groups: dict[int, AnyGroup] = {}
-    home: dict[Node, int] = {}
+    """(groups by number, why other operations run in torch). What is `apart` begins a group; what
+    is `begun` has its operations already.
+    """
+    groups: dict[int, AnyGroup] = dict(enumerate(begun))
+    home = {node: number for number, group in groups.items() for node in group.nodes}
     reasons: dict[Node, str] = {}
-    claimed = _claim(nodes, groups, home, wanted, refused, regions)
+    claimed = set(home)
     for node in nodes:
         if node.op != "call_function" or node in claimed:
             continue
@@ -141,7 +171,7 @@ def _grown(
             reasons[node] = refused[node]
             continue
         known = {} if node in apart else home
-        chosen, reason = _home_of(node, groups, known, wanted)
+        chosen, reason = _home_of(node, groups, known, wanted, rules)
         if chosen is None:
             reasons[node] = reason
             continue
@@ -169,8 +199,36 @@ def _better_apart(groups: Iterable[AnyGroup]) -> set[Node]:
     return apart
 
 
+class _Rules:
+    """`started` and `joined`, asked once for each group and operation: to know a kernel's form it
+    is written.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[AnyGroup | None, Node], AnyGroup | NoRuleError] = {}
+
+    def grown(self, group: AnyGroup | None, node: Node) -> AnyGroup:
+        """The group with an operation more, None for one that begins with it. Raises
+        `NoRuleError`.
+        """
+        key = (group, node)
+        if key not in self._known:
+            try:
+                self._known[key] = started(node) if group is None else joined(group, node)
+            except NoRuleError as error:
+                self._known[key] = error
+        made = self._known[key]
+        if isinstance(made, NoRuleError):
+            raise made
+        return made
+
+
 def _home_of(
-    node: Node, groups: dict[int, AnyGroup], home: dict[Node, int], wanted: set[int]
+    node: Node,
+    groups: dict[int, AnyGroup],
+    home: dict[Node, int],
+    wanted: set[int],
+    rules: _Rules,
 ) -> tuple[tuple[int, AnyGroup] | None, str]:
     """(the group that an operation joins or begins with its number, "") or (None, why not)."""
     reason = ""
@@ -179,11 +237,11 @@ def _home_of(
         if _needs_result_of(node, number, groups, home):
             continue
         try:
-            return (number, joined(groups[number], node)), ""
+            return (number, rules.grown(groups[number], node)), ""
         except NoRuleError as error:
             reason = str(error)
     try:
-        return (len(groups), started(node)), ""
+        return (len(groups), rules.grown(None, node)), ""
     except NoRuleError as error:
         if isinstance(error, OpenSizeError) and not wanted:
             wanted.add(error.size)  # what others want depends on whether this one is a kernel
@@ -227,6 +285,13 @@ def _trimmed(group: AnyGroup) -> AnyGroup:
         members = [node for node in members if node not in last]
 
 
+def _computed(each: Node | AnyGroup) -> Sequence[Node]:
+    """What a node or a kernel computes, also what others compute again."""
+    if isinstance(each, Around):
+        return each.members
+    return each.nodes if isinstance(each, AnyGroup) else (each,)
+
+
 def in_order(nodes: Sequence[Node], groups: Sequence[AnyGroup]) -> Iterator[Node | AnyGroup]:
     """Nodes and groups, each behind all that it reads."""
     home = {node: group for group in groups for node in group.nodes}
@@ -236,7 +301,8 @@ def in_order(nodes: Sequence[Node], groups: Sequence[AnyGroup]) -> Iterator[Node
         if id(each) in done:
             return
         done.add(id(each))
-        members = each.nodes if isinstance(each, AnyGroup) else (each,)
+        members = _computed(each)
+        own = set(members)
         read = operands if isinstance(each, AnyGroup) else inputs_of
         if isinstance(each, Region):
             for earlier in each.after:
@@ -244,7 +310,7 @@ def in_order(nodes: Sequence[Node], groups: Sequence[AnyGroup]) -> Iterator[Node
         for member in members:
             for operand in read(member):
                 inner = home.get(operand, operand)
-                if inner is not each:
+                if inner is not each and operand not in own and base_of(operand) not in own:
                     yield from visit(inner)
         yield each
 

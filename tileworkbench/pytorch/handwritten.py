@@ -23,28 +23,29 @@ from tileworkbench.pytorch.attention import (
     rescaled,
     unseen_keys,
 )
-from tileworkbench.pytorch.body import Names
-from tileworkbench.pytorch.dtypes import name_of as dtype_name
-from tileworkbench.pytorch.elements import (
+from tileworkbench.pytorch.axes import (
     Axis,
-    Elements,
     Extended,
     Index,
-    is_element,
+    as_it_is,
     regrouped,
     text_of_axes,
     viewed_at,
     whole,
 )
+from tileworkbench.pytorch.body import Names
+from tileworkbench.pytorch.dtypes import name_of as dtype_name
+from tileworkbench.pytorch.dtypes import named
+from tileworkbench.pytorch.elements import Elements, is_element
+from tileworkbench.pytorch.lines import indented, shape_text
 from tileworkbench.pytorch.nodes import (
     Node,
-    line_of,
+    cited,
     name_of,
     operands,
     shape_of,
     value_of,
 )
-from tileworkbench.pytorch.program import indented, shape_text
 from tileworkbench.pytorch.shapes import Extents
 from tileworkbench.pytorch.sizes import OpenSizeError, is_open
 from tileworkbench.pytorch.terms import NoRuleError, Term
@@ -225,9 +226,11 @@ class _Writer:
     def _score(self) -> tuple[list[str], str]:
         """The lines that follow a score, and what is left of it."""
         scores, softmax = self.group.scores, self.group.softmax
-        term = Term("element", ("scores[i, j]",), _float32(), "full")
+        term = Term("element", ("scores[i, j]",), named("float32"), "full")
         index = self._index(scores, "row", "column")
-        elements = Elements(self.group.members, self.names, self._leaf, {scores: (term, index)})
+        elements = Elements(
+            self.group.members, self.names, as_it_is(self._leaf), {scores: (term, index)}
+        )
         shape = shape_of(softmax)
         at = (*_batch(self.axes["bh"], shape[:-2]), self.axes["row"], self.axes["column"])
         lines, (element,) = elements.lines([elements.at(softmax.args[0], at)])
@@ -243,11 +246,8 @@ class _Writer:
         return finished(name, text, arguments, [Tensor(self.product, shape)], wanted, self.names)
 
     def _text(self, name: str) -> Iterator[str]:
-        lines = dict.fromkeys(filter(None, map(line_of, self.group.members)))
         yield "# attention"
-        for _, line, text in list(lines)[:6]:
-            if text:
-                yield f"# line {line}: {text}"
+        yield from (f"# {line}" for line in cited(self.group.members, 6))
         yield f"# A block has {self.m} queries of one head and walks over {self.n} keys"
         yield "# at a time. Each query keeps its largest score and its sum of weights so far"
         yield "# (FlashAttention-2), so that the matrix of scores is never in memory."
@@ -323,9 +323,3 @@ def _columns(axes: Sequence[Axis]) -> str:
 def _batch(axes: Sequence[Axis], extents: Extents) -> Index:
     """The index along the dimensions of a batch."""
     return regrouped((tuple(axes),), extents)
-
-
-def _float32() -> object:
-    import torch
-
-    return torch.float32

@@ -22,7 +22,7 @@ BY_REASON: dict[str, tuple[str, ...]] = {
     "a window over an image is torch's own": _names(
         """_adaptive_avg_pool2d.default _adaptive_avg_pool2d_backward.default
         _adaptive_avg_pool3d.default adaptive_avg_pool1d.default avg_pool1d.default
-        avg_pool2d.default avg_pool2d_backward.default avg_pool3d.default
+        avg_pool2d_backward.default avg_pool3d.default
         max_pool2d_with_indices.default max_pool2d_with_indices_backward.default
         max_pool3d_with_indices.default grid_sampler_2d.default upsample_bilinear2d.vec
         upsample_nearest2d.vec col2im.default"""
@@ -45,7 +45,8 @@ BY_REASON: dict[str, tuple[str, ...]] = {
     ),
     "a normalisation over the first dimensions is torch's own": _names(
         """_native_batch_norm_legit.default _native_batch_norm_legit.no_stats
-        _native_batch_norm_legit_no_training.default native_group_norm.default
+        _native_batch_norm_legit_no_training.default
+        _native_batch_norm_legit_functional.default native_group_norm.default
         native_group_norm_backward.default native_layer_norm_backward.default"""
     ),
     "weights in a packed form of torch are torch's own": _names(

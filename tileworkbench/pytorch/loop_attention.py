@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from tileworkbench.pytorch.dtypes import compute_dtype
 from tileworkbench.pytorch.dtypes import name_of as dtype_name
 from tileworkbench.pytorch.indices import position, variable
+from tileworkbench.pytorch.lines import indented
 from tileworkbench.pytorch.loop_rows import MOST_PRODUCTS, RowLoops
 from tileworkbench.pytorch.loops import Loops, text
 from tileworkbench.pytorch.nodes import Node, is_part, value_of
-from tileworkbench.pytorch.program import indented
 from tileworkbench.pytorch.terms import NoRuleError, Term
 
 _MOST = 4 * MOST_PRODUCTS  # multiplications of queries with keys

@@ -9,9 +9,9 @@ from tileworkbench.pytorch import aten
 from tileworkbench.pytorch.dtypes import name_of as dtype_name
 from tileworkbench.pytorch.gathers import gather_of
 from tileworkbench.pytorch.indices import Index, position, row_major, unravelled, variable
+from tileworkbench.pytorch.lines import indented, index_check, shape_text
 from tileworkbench.pytorch.loops import LETTERS, Loops, Memory, text
 from tileworkbench.pytorch.nodes import Node, is_part, name_of, value_of
-from tileworkbench.pytorch.program import indented, shape_text
 from tileworkbench.pytorch.rows import ROWS
 from tileworkbench.pytorch.shapes import Extents
 from tileworkbench.pytorch.terms import NoRuleError, Term, select
@@ -231,7 +231,7 @@ def add_product(loops: Loops, node: Node) -> None:
 
 def add_gather(loops: Loops, node: Node) -> None:
     """Rows of a table; an index that is outside of it is an error."""
-    gather = gather_of(node)
+    gather = gather_of(node, narrowest=1)
     assert gather is not None
     value, table = value_of(gather.indices), value_of(gather.table)
     if not table.is_contiguous():
@@ -248,8 +248,7 @@ def add_gather(loops: Loops, node: Node) -> None:
         if gather.wraps:
             row = select(row < 0, row + gather.rows, row)
         yield f"{place}[{at}] = {text(row)}"
-        within = f"({place}[{at}] >= 0) & ({place}[{at}] < {gather.rows})"
-        yield f'T.device_assert({within}, "an index is out of range")'
+        yield index_check(f"{place}[{at}]", gather.rows)
 
     loops.lines += loops.loop(variables, find)
     columns = gather.columns

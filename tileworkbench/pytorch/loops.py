@@ -24,16 +24,17 @@ from tileworkbench.pytorch.indices import (
     unravelled,
     variable,
 )
+from tileworkbench.pytorch.lines import indented, shape_text
 from tileworkbench.pytorch.nodes import (
     Node,
     assigned_names,
     base_of,
     constant_of,
+    is_for_channels,
     is_view,
     name_of,
     value_of,
 )
-from tileworkbench.pytorch.program import indented, shape_text
 from tileworkbench.pytorch.shapes import Extents
 from tileworkbench.pytorch.terms import Kind, NoRuleError, Term, number, text_of
 from tileworkbench.pytorch.written import Tensor, base_name
@@ -65,7 +66,7 @@ class Loops(Names):
         kept: Sequence[Node],
         names: Mapping[Node, str],
     ) -> None:
-        super().__init__(*LETTERS, "w")
+        super().__init__(*LETTERS, "w", "bx")
         self.members, self.inlined, self.kept = frozenset(members), inlined, frozenset(kept)
         self.called = {**assigned_names(members), **names}
         self.memory: dict[Node, Memory] = {}
@@ -197,7 +198,10 @@ class Loops(Names):
         if name == aten.CONVOLUTION:
             return self._filtered(node, indices).wrapped(dtype)
         made = aten.MAPS[name](
-            *(self.aligned(each, indices) for each in node.args),
+            *(
+                self.aligned(each, indices[1:2] if is_for_channels(node, each) else indices)
+                for each in node.args
+            ),
             **{key: self.aligned(each, indices) for key, each in node.kwargs.items()},
         )
         return made.wrapped(dtype)
@@ -260,6 +264,8 @@ class Loops(Names):
         offset: int = 0,
     ) -> None:
         """Add the loop that stores `term` of all indices of `shape` at these strides of memory."""
+        if 0 in shape:
+            return
         variables, indices = self.over(shape, strides)
         place = position(indices, strides, offset).text
 

@@ -31,10 +31,10 @@ class Maker:
         is_gpu = target not in (None, "auto") and parse_target(str(target)).kind != "cpu"
         self._threads = 0 if is_gpu else get_num_threads()
         self._forms = dict(report.forms)
-        self._slow: dict[str, str] = {}  # why torch runs what has this form
+        self._slow: dict[str, str] = {}  # why torch runs what this kernel does
 
-    def make(self, group: AnyGroup, sizes: OpenSizes) -> tuple[Part, Call, str]:
-        """(kernel, its call, why torch is faster or "") of a group."""
+    def make(self, group: AnyGroup, sizes: OpenSizes) -> tuple[Part, Call]:
+        """(kernel, its call) of a group."""
         taken = {part.name for part in self._forms.values()}
         what = text_of(group, self._names, taken, self._threads)
         form = form_of(what.text)
@@ -45,11 +45,14 @@ class Maker:
             reference = reference_of(group, what, sizes)
             part = Part(what.name, what.text, operations, kernel, reference)
             self._forms[form] = part
-        call = Call(part.kernel, what, isinstance(group, Region) and bool(group.updates))
-        if form not in self._slow:
-            known = form in self._report.forms
-            self._slow[form] = "" if known else trial(group, call, sizes)
-        return part, call, self._slow[form]
+        return part, Call(part.kernel, what, isinstance(group, Region) and bool(group.updates))
+
+    def try_out(self, group: AnyGroup, part: Part, call: Call, sizes: OpenSizes) -> str:
+        """Why torch is faster than a group's kernel, "" where it is not."""
+        if part.name not in self._slow:
+            known = any(each is part for each in self._report.parts)
+            self._slow[part.name] = "" if known else trial(group, call, sizes)
+        return self._slow[part.name]
 
     def use(self, part: Part) -> None:
         """Add a kernel to the report, which is new there or not."""

@@ -7,41 +7,35 @@ by arithmetic: views, slices, repetitions and transpositions of tensors are neve
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import prod
 
 from tileworkbench.compiler.fast_dataclass import dataclass
+from tileworkbench.pytorch.axes import Axis, Extended, regrouped, whole
 from tileworkbench.pytorch.body import Names
 from tileworkbench.pytorch.dtypes import is_known
-from tileworkbench.pytorch.dtypes import name_of as dtype_name
-from tileworkbench.pytorch.elements import (
-    Axis,
-    Elements,
-    Extended,
-    Index,
-    is_element,
-    regrouped,
-    text_of_axes,
-    whole,
-)
+from tileworkbench.pytorch.elements import Elements, is_element
+from tileworkbench.pytorch.groups import weight_of
+from tileworkbench.pytorch.leaves import Leaves, dense_order
+from tileworkbench.pytorch.lines import indented, index_check
 from tileworkbench.pytorch.members import Members
 from tileworkbench.pytorch.nodes import (
     Node,
     base_of,
+    cited,
     is_view,
     is_work,
     label_of,
-    line_of,
     operands,
     shape_of,
     value_of,
 )
-from tileworkbench.pytorch.program import indented, shape_text
 from tileworkbench.pytorch.shapes import Extents
 from tileworkbench.pytorch.sizes import is_open
 from tileworkbench.pytorch.terms import NoRuleError
 from tileworkbench.pytorch.tiles import TILE
-from tileworkbench.pytorch.written import Tensor, Written, base_name, finished, free_name
+from tileworkbench.pytorch.written import Tensor, Written, finished, free_name, text_of_kernel
 
 _NARROWEST = 16  # elements that lie together, in the result and in all that it is made of
 _MOST = 24  # operations of a kernel: what is read at two places is computed twice
@@ -59,7 +53,7 @@ class Mapped(Members):
     @property
     def weight(self) -> int:
         """How many element-wise operations it stands for."""
-        return sum(map(is_work, self.members))
+        return sum(max(1, weight_of(node)) for node in self.members if is_work(node))
 
     def outputs(self) -> list[Node]:
         """What other operations read."""
@@ -79,7 +73,7 @@ def mapped_groups(nodes: Sequence[Node], taken: Collection[Node]) -> Iterator[Ma
 
 
 def _may_end(node: Node) -> bool:
-    return bool(node.users) and is_work(node) and is_element(node)
+    return bool(node.users) and is_work(node) and is_element(node, with_rows=True)
 
 
 def _group_of(root: Node, taken: Collection[Node]) -> Mapped | None:
@@ -91,25 +85,26 @@ def _group_of(root: Node, taken: Collection[Node]) -> Mapped | None:
             continue
         read.remove(node)
         own = all(user in inside for user in node.users)
-        if own and node not in taken and is_element(node) and not _is_leaf(node):
+        if own and node not in taken and is_element(node, with_rows=True) and not is_leaf(node):
             inside.add(node)
             read.update(operands(node))
     group = Mapped(tuple(each for each in root.graph.nodes if each in inside))
     try:
         for each in group.members:
-            _check(each)
+            check_tensors(each)
         written(group, {})
     except NoRuleError:
         return None
     return group
 
 
-def _is_leaf(node: Node) -> bool:
+def is_leaf(node: Node) -> bool:
     """Whether a node is a view of what no kernel of elements makes: it is read through strides."""
-    return is_view(node) and not is_element(base_of(node))
+    return is_view(node) and not is_element(base_of(node), with_rows=True)
 
 
-def _check(node: Node) -> None:
+def check_tensors(node: Node) -> None:
+    """Raise `NoRuleError` where an operation has tensors that no kernel of elements has."""
     import torch
 
     for each in (node, *operands(node)):
@@ -129,17 +124,6 @@ def written(group: Mapped, names: Mapping[Node, str], taken: Collection[str] = (
     return _Writer(group, names).written(taken)
 
 
-def dense_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
-    """The order of dimensions in which a tensor is dense, outer first. Raises `NoRuleError`."""
-    order = sorted(range(len(shape)), key=lambda at: (-strides[at], shape[at] == 1, at))
-    expected = 1
-    for at in reversed(order):
-        if shape[at] != 1 and strides[at] != expected:
-            raise NoRuleError("a tensor that is not dense")
-        expected *= shape[at]
-    return tuple(order)
-
-
 class _Writer:
     def __init__(self, group: Mapped, names: Mapping[Node, str]) -> None:
         self.group, self.called = group, names
@@ -152,7 +136,7 @@ class _Writer:
         columns = next((n for n in reversed(self.ordered) if n != 1), 1)
         while True:
             cuts = Extended({"row": [prod(self.ordered) // columns], "column": [columns]})
-            element: tuple[list[str], str] = cuts.until_fine(self._element)
+            element: tuple[list[str], list[str], str] = cuts.until_fine(self._element)
             inner = cuts.extents["column"][-1]
             if inner == columns:
                 break
@@ -161,103 +145,67 @@ class _Writer:
             raise NoRuleError("few elements that lie together")
         labels = [label_of(each) for each in self.group.members if is_work(each)]
         name = free_name("_".join(dict.fromkeys((*labels[:2], labels[-1]))), taken)
-        text = "\n".join(self._text(name, labels, columns, *element)) + "\n"
-        arguments = [self._argument(node) for node in self.leaves]
-        result = Tensor(self.root, (prod(self.ordered) // columns, columns), self.order)
+        rows = prod(self.ordered) // columns
+        block = max(1, min(TILE // columns, rows))
+        about = f"A block has {block} x {columns} elements of the result, in the order of memory."
+        comments = [", ".join(labels), *cited(self.group.members), about]
+        arguments, result = self.leaves.arguments(), Tensor(self.root, (rows, columns), self.order)
+        body = self._block(rows, block, columns, *element)
+        text = text_of_kernel(name, comments, self.leaves.labels(), arguments, result, body)
         return finished(name, text, arguments, [result], {}, self.names)
 
-    def _element(self, extents: Mapping[str, Sequence[int]]) -> tuple[list[str], str]:
-        """(lines, text) of an element of the result."""
+    def _element(self, extents: Mapping[str, Sequence[int]]) -> tuple[list[str], list[str], str]:
+        """(lines that find rows, lines, text) of an element of the result."""
         self.names = Names("out")
-        self.leaves: dict[Node, str] = {}
-        self.is_fine = len(extents["column"]) == 1
+        is_whole = len(extents["column"]) == 1
+        self.leaves = Leaves(self.names, self.called, "column" if is_whole else "")
         flat = tuple(axis for each in ("row", "column") for axis in whole(each, extents[each]))
         ordered = regrouped((flat,), self.ordered)
         index: list[tuple[Axis, ...]] = [()] * len(ordered)
         for at, axes in zip(self.order, ordered, strict=True):
             index[at] = axes
-        elements = Elements(self.group.members, self.names, self._name, read=self._read)
+        members = self.group.members
+        elements = Elements(members, self.names, self.leaves.read, keeps_columns="column")
         term = elements.at(self.root, tuple(index))
         lines, (text,) = elements.lines([term])
-        return lines, text
-
-    # What is read
-
-    def _name(self, base: Node) -> str:
-        if base not in self.leaves:
-            self.leaves[base] = self.names.name(base_name(base, self.called))
-        return self.leaves[base]
-
-    def _argument(self, base: Node) -> Tensor:
-        value = value_of(base)
-        order = dense_order(value.shape, value.stride())
-        return Tensor(base, tuple(value.shape[at] for at in order) or (1,), order)
-
-    def _read(self, node: Node, index: Index) -> str:
-        """The element of a tensor that is no member, through the views that it is of its base."""
-        base = base_of(node)
-        value, held = value_of(node), value_of(base)
-        if value.untyped_storage()._cdata != held.untyped_storage()._cdata:
-            raise NoRuleError("a view that torch copies")
-        own = self._argument(base)
-        strides = [held.stride(at) for at in own.order] or [1]
-        places: list[list[str]] = [[] for _ in strides]
-        reach = [0] * len(strides)
-        for axes, extent, stride in zip(index, value.shape, value.stride(), strict=True):
-            if not axes or not stride or extent == 1:
-                continue
-            along = self.is_fine and "column" in {axis.coordinate for axis in axes}
-            if along and (stride != 1 or axes[-1].coordinate != "column"):
-                raise NoRuleError("a copy into another order is torch's own")
-            at = _outermost(strides, own.shape, stride)
-            times = stride // strides[at]
-            text = text_of_axes(axes)
-            if times > 1:
-                text = f"({text}) * {times}" if " " in text else f"{text} * {times}"
-            places[at].append(text)
-            reach[at] += (extent - 1) * times
-        offset = value.storage_offset() - held.storage_offset()
-        for at, stride in enumerate(strides):
-            start, offset = divmod(offset, stride)
-            reach[at] += start
-            if start:
-                places[at].append(str(start))
-            if reach[at] >= own.shape[at]:
-                raise NoRuleError("a view that joins dimensions")
-        return f"{self._name(base)}[{', '.join(' + '.join(each) or '0' for each in places)}]"
+        self.kept = elements.lines_of_columns()
+        return _places(elements), lines, text
 
     # Text
 
-    def _text(
-        self, name: str, labels: Sequence[str], columns: int, lines: Sequence[str], element: str
+    def _block(
+        self,
+        rows: int,
+        block: int,
+        columns: int,
+        places: Sequence[str],
+        lines: Sequence[str],
+        element: str,
     ) -> Iterator[str]:
-        rows = prod(self.ordered) // columns
-        block = max(1, min(TILE // columns, rows))
-        yield f"# {', '.join(labels)}"
-        code = dict.fromkeys(filter(None, map(line_of, self.group.members)))
-        for _, line, text in list(code)[:4]:
-            if text:
-                yield f"# line {line}: {text}"
-        yield f"# A block has {block} x {columns} elements of the result, in the order of memory."
-        yield "@T.prim_func"
-        yield f"def {name}("
-        for node, leaf in self.leaves.items():
-            shape = shape_text(self._argument(node).shape)
-            yield f"    {leaf}: T.Tensor({shape}, T.{dtype_name(value_of(node).dtype)}),"
-        yield "):"
-        dtype = dtype_name(value_of(self.root).dtype)
-        yield f"    out = T.empty(({rows}, {columns}), T.{dtype})"
-        yield f"    with T.Kernel(T.ceildiv({rows}, {block}), threads=128) as by:"
-        yield f"        for i, column in T.Parallel({block}, {columns}):"
-        yield f"            row = by * {block} + i"
-        yield from indented(iter(lines), 3)
-        yield f"            out[row, column] = {element}"
-        yield "    return out"
+        yield f"with T.Kernel(T.ceildiv({rows}, {block}), threads=128) as by:"
+        yield from indented(kept(self.kept, "column", columns), 1)
+        yield f"    for i, column in T.Parallel({block}, {columns}):"
+        yield f"        row = by * {block} + i"
+        yield from indented(iter(places), 2)
+        yield from indented(iter(lines), 2)
+        yield f"        out[row, column] = {element}"
 
 
-def _outermost(strides: Sequence[int], shape: Sequence[int], stride: int) -> int:
-    """The dimension of a dense tensor along which a step of `stride` elements goes."""
-    for at, each in enumerate(strides):
-        if shape[at] != 1 and each <= stride and not stride % each:
-            return at
-    raise NoRuleError("a view that joins dimensions")
+def kept(lines: Sequence[str], column: str, columns: int) -> Iterator[str]:
+    """What a block computes once for each column."""
+    for line in lines:
+        yield f"{line.partition('[')[0]} = T.alloc_fragment(({columns},), T.float32)"
+    if lines:
+        yield f"for {column} in T.Parallel({columns}):"
+        yield from indented(iter(lines), 1)
+
+
+def _places(elements: Elements) -> list[str]:
+    """The lines that find rows, which have to be there."""
+    made = []
+    for place, (name, rows) in elements.places.items():
+        if re.search(r"\bcolumn\b", place):
+            raise NoRuleError("a row for each element")
+        made.append(f"{name} = {place}")
+        made.append(index_check(name, rows))
+    return made

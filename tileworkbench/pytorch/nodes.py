@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator
+from functools import cache, lru_cache
 from typing import Any
 
 from tileworkbench.pytorch import aten
@@ -15,7 +16,16 @@ Node = Any  # of torch.fx
 
 def name_of(node: Node) -> str:
     """The operation of a call as the table names it; "" for what is no operation of torch."""
-    return str(node.target) if node.op == "call_function" else ""
+    if node.op != "call_function":
+        return ""
+    target = node.target
+    return _name_of_operation(target) if hasattr(target, "_schema") else str(target)
+
+
+@cache
+def _name_of_operation(operation: Any) -> str:
+    """torch writes it anew each time, and it is asked for a thousand times for each operation."""
+    return str(operation)
 
 
 def value_of(node: Node) -> Any:
@@ -56,9 +66,14 @@ def stand_in(node: Node, sizes: OpenSizes) -> None:
 
 def is_number(node: Node) -> bool:
     """Whether a node is a size or what follows from sizes, not a tensor."""
+    return isinstance(value_of(node), _symbolic())
+
+
+@cache
+def _symbolic() -> tuple[type, ...]:
     import torch
 
-    return isinstance(value_of(node), torch.SymInt | torch.SymFloat | torch.SymBool)
+    return torch.SymInt, torch.SymFloat, torch.SymBool
 
 
 def operands(node: Node) -> list[Node]:
@@ -84,6 +99,13 @@ def seen_through(node: Node) -> Node:
 
 
 _VIEWS = (*aten.VIEWS, *aten.TRANSPOSITIONS, *aten.SLICES, aten.EXPANSION)
+
+
+def unviewed(node: Node) -> Node:
+    """What a node has the elements of in the same order."""
+    while name_of(node) in aten.VIEWS:
+        node = node.args[0]
+    return node
 
 
 def is_view(node: Node) -> bool:
@@ -139,6 +161,11 @@ def constant_of(node: Node) -> Any:
     return None
 
 
+def is_for_channels(node: Node, operand: Node) -> bool:
+    """Whether an operand has a number for each channel of a batch normalisation's images."""
+    return name_of(node) == aten.BATCH_NORM and operand is not seen_through(node.args[0])
+
+
 def is_work(node: Node) -> bool:
     """Whether a node computes something: it does not only say how memory is read, and is no
     constant and no part of a result.
@@ -178,8 +205,19 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
 
 def line_of(node: Node) -> tuple[str, int, str] | None:
     """(file, line, text) of the user's code that an operation comes from, if torch kept it."""
-    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    return _last_line(node.meta.get("stack_trace") or "")
+
+
+@lru_cache(maxsize=4096)
+def _last_line(trace: str) -> tuple[str, int, str] | None:
+    frames = _FRAME.findall(trace)
     if not frames:
         return None
     file, line, _, text = frames[-1]
     return file, int(line), text.strip()
+
+
+def cited(nodes: Iterable[Node], most: int = 4) -> Iterator[str]:
+    """The lines of the user's code that operations come from, for a comment each."""
+    lines = dict.fromkeys(filter(None, map(line_of, nodes)))
+    return (f"line {line}: {text}" for _, line, text in list(lines)[:most] if text)

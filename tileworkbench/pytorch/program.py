@@ -7,7 +7,7 @@ else is a name inside one loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tileworkbench.pytorch.body import (
@@ -22,8 +22,9 @@ from tileworkbench.pytorch.body import (
 from tileworkbench.pytorch.convolutions import summed
 from tileworkbench.pytorch.dtypes import compute_dtype, name_of
 from tileworkbench.pytorch.gathers import Gather
+from tileworkbench.pytorch.lines import indented, index_check, shape_text
 from tileworkbench.pytorch.nodes import value_of
-from tileworkbench.pytorch.prologues import TileLines, leaf_shape
+from tileworkbench.pytorch.prologues import COORDINATES, TileLines
 from tileworkbench.pytorch.terms import Term, text_of
 
 LONGEST_ROW = 16384  # columns of a row that is kept in fast memory
@@ -101,13 +102,13 @@ class _Writer:
             return
         a = (*batch, *((k, m) if product.transposed[0] else (m, k)))
         b = (*batch, *((n, k) if product.transposed[1] else (k, n)))
-        yield f"    {product.a}: {_tensor(a, product.dtype)},"
-        if product.tile is None:
-            if product.b != product.a:
-                yield f"    {product.b}: {_tensor(b, product.dtype)},"
-            return
-        for node, name in product.tile.leaves.items():
-            yield f"    {name}: {_tensor(leaf_shape(node), value_of(node).dtype)},"
+        names = dict.fromkeys((product.a, product.b))  # one, of what is multiplied by itself
+        for name, shape, tile in zip(names, (a, b), product.tiles, strict=False):
+            if tile is None:
+                yield f"    {name}: {_tensor(shape, product.dtype)},"
+                continue
+            for node, (leaf, extents) in tile.leaves.items():
+                yield f"    {leaf}: {_tensor(extents, value_of(node).dtype)},"
 
     def _kernel(self) -> Iterator[str]:
         form, (rows, columns) = self.form, self.form.tile
@@ -149,47 +150,47 @@ class _Writer:
                 is_batch=bool(self.form.batches),
             )
             return
-        depth = self.form.depth if product.tile is None else _DEPTH_OF_CODES
+        depth = _DEPTH_OF_COMPUTED if any(product.tiles) else self.form.depth
         accumulator = name_of(compute_dtype(product.dtype))
-        t_a, t_b = product.transposed
-        tile_a = (depth, rows) if t_a else (rows, depth)
-        tile_b = (columns, depth) if t_b else (depth, columns)
-        at_a = f"k * {depth}, by * {rows}" if t_a else f"by * {rows}, k * {depth}"
-        at_b = f"bx * {columns}, k * {depth}" if t_b else f"k * {depth}, bx * {columns}"
-        if self.form.batches:
-            at_a, at_b = f"bz, {at_a}", f"bz, {at_b}"
-        flags = ", transpose_A=True" * t_a + ", transpose_B=True" * t_b
-        a, b = product.a, product.b
-        yield f"{a}_shared = T.alloc_shared({shape_text(tile_a)}, T.{dtype})"
-        if product.tile is None:
-            shared = f"{b}_shared" if b != a else f"{b}_shared_2"
-            yield f"{shared} = T.alloc_shared({shape_text(tile_b)}, T.{dtype})"
-            fill = [f"T.copy({b}[{at_b}], {shared})"]
-            b = shared
-        else:
-            yield f"{b} = T.alloc_fragment({shape_text(tile_b)}, T.{dtype})"
-            fill = list(self._computed(product.tile, tile_b, product))
+        sizes = {"row": rows, "depth": depth, "column": columns}
+        turned = ("", ", transpose_A=True"), ("", ", transpose_B=True")
+        flags, names, fill = "", list[str](), list[str]()
+        for place, name in enumerate((product.a, product.b)):
+            is_turned, tile = product.transposed[place], product.tiles[place]
+            order = COORDINATES[place][::-1] if is_turned else COORDINATES[place]
+            shape = shape_text([sizes[each] for each in order])
+            flags += turned[place][is_turned]
+            if tile is not None:
+                yield f"{name} = T.alloc_fragment({shape}, T.{dtype})"
+                fill += self._computed(tile, order, sizes, product.depth)
+                names.append(name)
+                continue
+            at = ", ".join(f"{_BLOCKS[each]} * {sizes[each]}" for each in order)
+            shared = f"{name}_shared_2" if f"{name}_shared" in names else f"{name}_shared"
+            yield f"{shared} = T.alloc_shared({shape}, T.{dtype})"
+            fill.append(f"T.copy({name}[{'bz, ' if self.form.batches else ''}{at}], {shared})")
+            names.append(shared)
         yield f"product = T.alloc_fragment({shape_text(self.form.tile)}, T.{accumulator})"
         yield "T.clear(product)"
         yield f"for k in T.Pipelined(T.ceildiv({product.depth}, {depth}), num_stages=2):"
-        yield f"    T.copy({a}[{at_a}], {a}_shared)"
         yield from indented(iter(fill), 1)
-        yield f"    T.gemm({a}_shared, {b}, product{flags})"
+        yield f"    T.gemm({', '.join(names)}, product{flags})"
 
     def _computed(
-        self, tile: TileLines, extents: tuple[int, int], product: Product
+        self, tile: TileLines, order: Sequence[str], sizes: Mapping[str, int], depth: int
     ) -> Iterator[str]:
-        """The loop that computes the tile of an operand."""
-        columns, depth = extents if product.transposed[1] else extents[::-1]
-        of_columns, of_depth = ("i", "j") if product.transposed[1] else ("j", "i")
-        yield f"for i, j in T.Parallel({extents[0]}, {extents[1]}):"
-        yield f"    column = bx * {columns} + {of_columns}"
-        yield f"    depth = k * {depth} + {of_depth}"
+        """The loop that computes the tile of an operand, `order` of whose coordinates is that of
+        the tile.
+        """
+        yield f"for i, j in T.Parallel({', '.join(str(sizes[each]) for each in order)}):"
+        own = dict(zip(order, "ij", strict=True))
+        for each in sorted(order, key=_BLOCKS.__getitem__):
+            yield f"    {each} = {_BLOCKS[each]} * {sizes[each]} + {own[each]}"
         for line in tile.lines:
             yield f"    {line}"
         element = tile.element
-        if product.depth % depth:  # what lies behind the last one may be no number
-            element = f"T.if_then_else(depth < {product.depth}, {element}, 0)"
+        if depth % sizes["depth"]:  # what lies behind the last one may be no number
+            element = f"T.if_then_else(depth < {depth}, {element}, 0)"
         yield f"    {tile.name}[i, j] = {element}"
 
     def _stage(self, stage: int) -> Iterator[str]:
@@ -232,8 +233,7 @@ class _Writer:
             place = each.name + (f"[{self._at(kind)}]" if each.is_kept else "")
             yield f"    {place} = {self._text(each.term)}"
             if each.below:
-                said = '"an index is out of range"'
-                yield f"    T.device_assert(({place} >= 0) & ({place} < {each.below}), {said})"
+                yield f"    {index_check(place, each.below)}"
         for output in stored:
             index = self._output_index(kind)
             yield f"    {output.name}[{index}] = {self._text(output.term)}"
@@ -277,17 +277,9 @@ class _Writer:
 
 
 _SHORT = 40  # characters
-_DEPTH_OF_CODES = 64  # of a product whose operand is computed in its tile
+_DEPTH_OF_COMPUTED = 64  # of a product whose operand is computed in its tile
+_BLOCKS = {"column": "bx", "row": "by", "depth": "k"}  # the block of a coordinate
 
 
 def _tensor(shape: tuple[int, ...], dtype: Any) -> str:
     return f"T.Tensor({shape_text(shape)}, T.{name_of(dtype)})"
-
-
-def shape_text(shape: Sequence[int]) -> str:
-    return f"({shape[0]},)" if len(shape) == 1 else f"({', '.join(map(str, shape))})"
-
-
-def indented(lines: Iterator[str], depth: int) -> Iterator[str]:
-    for line in lines:
-        yield "    " * depth + line

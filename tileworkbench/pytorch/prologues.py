@@ -1,18 +1,21 @@
 """What becomes of an operand of a product before it is multiplied, inside of the tile.
 
 A weight in few bits, its scales and zero points follow it: the tile of floats is computed from
-them where it is multiplied, so that the weight in floats is never in memory.
+them where it is multiplied, so that the weight in floats is never in memory. What makes the first
+operand, element by element, can be in its tile, too: see `first_operands`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch import aten
+from tileworkbench.pytorch.axes import Axis, Extended, Index, text_of_axes, whole
 from tileworkbench.pytorch.body import Names
 from tileworkbench.pytorch.dtypes import name_of as dtype_name
-from tileworkbench.pytorch.elements import Elements, Extended, is_element, whole
+from tileworkbench.pytorch.elements import Elements, is_element
 from tileworkbench.pytorch.nodes import (
     Node,
     assigned_names,
@@ -20,13 +23,15 @@ from tileworkbench.pytorch.nodes import (
     name_of,
     operands,
     shape_of,
+    unviewed,
     value_of,
 )
 from tileworkbench.pytorch.shapes import Extents
 from tileworkbench.pytorch.sizes import is_open
+from tileworkbench.pytorch.terms import NoRuleError
 from tileworkbench.pytorch.written import base_name
 
-COORDINATES = ("depth", "column")  # what the lines of a tile call its place
+COORDINATES = (("row", "depth"), ("depth", "column"))  # what the lines of a tile call its place
 _CODES = ("int8", "uint8", "int32")
 _FEWEST = 4096  # elements of an operand that is worth it
 
@@ -34,12 +39,12 @@ _FEWEST = 4096  # elements of an operand that is worth it
 @dataclass(frozen=True, slots=True)
 class TileLines:
     """How the tile of an operand is computed: its name, the lines of a loop over its elements, the
-    element, and the tensors that these read, by name."""
+    element, and the tensors that these read, each with its name and its extents in the kernel."""
 
     name: str
     lines: tuple[str, ...]
     element: str
-    leaves: Mapping[Node, str]
+    leaves: Mapping[Node, tuple[str, Extents]]
 
 
 def prologue_of(product: Node) -> tuple[Node, ...]:
@@ -80,46 +85,64 @@ def _leaves(members: Sequence[Node]) -> list[Node]:
 
 
 def tile_lines(
-    root: Node, members: Sequence[Node], body: Names, called: Mapping[Node, str]
+    root: Node, place: int, members: Sequence[Node], body: Names, called: Mapping[Node, str]
 ) -> TileLines:
-    """The tile of `root`, (depth, columns) of a product; `called` are the user's names for tensors.
-    Raises `NoRuleError` where it has no expression.
+    """The tile of `root`, the first or second operand of a product by its `place`; `called` are the
+    user's names for tensors. Raises `NoRuleError` where it has no expression.
     """
-    cuts = Extended(dict(zip(COORDINATES, ([size] for size in shape_of(root)), strict=True)))
-    made: TileLines = cuts.until_fine(
-        lambda extents: _tile_lines(root, members, extents, body, called)
-    )
-    return made
-
-
-def _tile_lines(
-    root: Node,
-    members: Sequence[Node],
-    extents: Mapping[str, Sequence[int]],
-    body: Names,
-    called: Mapping[Node, str],
-) -> TileLines:
-    trial = body.copy()
-    leaves: dict[Node, str] = {}
-
-    def leaf(node: Node) -> str:
-        if node not in leaves:
-            leaves[node] = trial.name(base_name(node, called))
-        return leaves[node]
-
-    index = tuple(whole(name, cut) for name, cut in extents.items())
-    elements = Elements(members, trial, leaf)
-    term = elements.at(root, index)
-    lines, (element,) = elements.lines([term])
+    sizes = [[size] for size in shape_of(root)] if place else _cuts_of(root)
+    cuts = Extended(dict(zip(COORDINATES[place], sizes, strict=True)))
     own = assigned_names(members)
-    base = next(
-        (own[each] for each in reversed(members) if own.get(each, "return") != "return"), ""
-    )
-    name = trial.name(f"{base or 'weight'}_tile")
+    named = [own[each] for each in reversed(members) if own.get(each, "return") != "return"]
+    plain = (base_name(root, called, "rows"), "weight")[place]
+    wanted = f"{next(iter(named), plain)}_tile"
+    trial: Names
+    leaves: dict[Node, tuple[str, Extents]]
+
+    def lines_of(extents: Mapping[str, Sequence[int]]) -> tuple[list[str], list[str]]:
+        nonlocal trial, leaves
+        trial, leaves = body.copy(), {}
+
+        def read(node: Node, index: Index) -> str:
+            places, shape = _united(index)
+            name, known = leaves.get(node) or (trial.name(base_name(node, called)), shape)
+            if shape != known:
+                raise NoRuleError("a tensor that is read in two shapes")
+            leaves[node] = name, known
+            return f"{name}[{', '.join(places)}]"
+
+        index = tuple(whole(name, cut) for name, cut in extents.items())
+        elements = Elements(members, trial, read)
+        return elements.lines([elements.at(root, index)])
+
+    lines, (element,) = cuts.until_fine(lines_of)
+    name = trial.name(wanted)
     body.take(trial)
     return TileLines(name, tuple(lines), element, leaves)
 
 
-def leaf_shape(node: Node) -> Extents:
-    """The extents of what a tile reads, as the kernel takes it."""
-    return shape_of(node) or (1,)
+def _cuts_of(root: Node) -> list[list[int]]:
+    """The extents of rows and depth, those that a view unites apart: open ones stay so."""
+    rows, depth = shape_of(root)
+    *outer, last = shape_of(unviewed(root))
+    return [[n for n in outer if n != 1] or [1], [depth]] if last == depth else [[rows], [depth]]
+
+
+def _united(index: Index) -> tuple[list[str], Extents]:
+    """(where an element is, the extents of the tensor) with dimensions as one that one coordinate
+    goes through.
+    """
+    runs: list[list[Axis]] = []
+    for axes in index:
+        own = [axis for axis in axes if axis.extent != 1]
+        before = runs[-1][-1:] if runs else []
+        steps = [(each.coordinate, each.inner) for each in before]
+        if own and steps == [(own[0].coordinate, own[0].inner * own[0].extent)]:
+            runs[-1] += own
+        elif own:
+            runs.append(own)
+    shape = tuple(prod([axis.extent for axis in run]) for run in runs)
+    for run, size in zip(runs, shape, strict=True):
+        if size != run[0].whole and (is_open(size) or is_open(run[-1].inner)):
+            raise NoRuleError("an index that divides by an open size")
+    return [text_of_axes(tuple(run)) for run in runs] or ["0"], shape or (1,)

@@ -17,7 +17,9 @@ from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch import aten
 from tileworkbench.pytorch.dtypes import name_of as dtype_name
 from tileworkbench.pytorch.indices import Index, position
+from tileworkbench.pytorch.lines import indented, index_check, shape_text
 from tileworkbench.pytorch.loop_attention import add_attention
+from tileworkbench.pytorch.loop_routing import COUNT, add_routing, is_routing
 from tileworkbench.pytorch.loop_rows import add_gather, add_product, add_row_operation
 from tileworkbench.pytorch.loops import (
     COPIES,
@@ -30,29 +32,31 @@ from tileworkbench.pytorch.members import Members
 from tileworkbench.pytorch.nodes import (
     Node,
     base_of,
+    cited,
     is_part,
     is_read_outside,
     is_tuple,
     is_view,
     is_work,
     label_of,
-    line_of,
     name_of,
     operands,
     readers_of,
     shape_of,
     value_of,
 )
-from tileworkbench.pytorch.program import indented, shape_text
 from tileworkbench.pytorch.rows import ROWS
 from tileworkbench.pytorch.shapes import Extents
-from tileworkbench.pytorch.terms import NoRuleError, Term
+from tileworkbench.pytorch.terms import NoRuleError, Term, number
 from tileworkbench.pytorch.written import Written, finished, free_name
 
 _CAT = "aten.cat.default"
+_PAD = "aten.constant_pad_nd.default"
 UPDATES = (INDEX_COPY, aten.COPY)
 _LEAST_OPERATIONS = 16  # of a graph, on few elements; in others there are no regions
 _MOST_ELEMENTS = 1 << 16  # of a value in a region
+_MOST_BESIDE = 1 << 12  # of a value in a region of a graph that has larger ones
+_LEAST_BESIDE = 3  # operations of such a region
 _LABELS = 3
 
 
@@ -95,16 +99,38 @@ class Region(Members):
 
 
 def find_regions(nodes: Sequence[Node]) -> list[Region]:
-    """The regions of a graph whose values, but for its inputs, have few elements each."""
+    """The regions of a graph whose values, but for its inputs, have few elements each. In other
+    graphs those that send rows to groups: there each operation would be a call on few elements.
+    """
     works = [node for node in nodes if is_work(node)]
     if any(each.name.startswith("primals") for each in nodes):
         return []  # a graph for gradients
-    if any(not _is_small(each) for each in works if name_of(each) not in (*UPDATES, *COPIES)):
+    large = any(not _is_small(each) for each in works if name_of(each) not in (*UPDATES, *COPIES))
+    if large and not any(map(is_routing, works)):
         return []
-    inside = {node for node in works if _has_loops(node)}
+    inside = {node for node in works if (not large or _is_beside(node)) and has_loops(node)}
     inside |= {n for n in nodes if is_part(n) and n.args[0] in inside}
-    if len(inside) < _LEAST_OPERATIONS:
+    if not large and len(inside) < _LEAST_OPERATIONS:
         return []
+    regions = _by_level(nodes, inside)
+    if large:
+        return [
+            each
+            for each in regions
+            if each.weight >= _LEAST_BESIDE and any(map(is_routing, each.members))
+        ]
+    return regions
+
+
+def _is_beside(node: Node) -> bool:
+    """Whether an operation of a graph with large values may be part of a region."""
+    return name_of(node) not in UPDATES and all(
+        _is_small(each, _MOST_BESIDE) for each in (node, *operands(node))
+    )
+
+
+def _by_level(nodes: Sequence[Node], inside: set[Node]) -> list[Region]:
+    """The regions of what is `inside`, one for each level."""
     order = {node: at for at, node in enumerate(nodes)}
     levels: dict[Node, int] = {}
     after: dict[Node, list[Node]] = {}
@@ -115,7 +141,7 @@ def find_regions(nodes: Sequence[Node]) -> list[Region]:
             if any(each not in inside for each in after[node]):
                 inside.discard(node)
         before = [*operands(node), *(after.get(node, ()) if node in inside else ())]
-        levels[node] = max((_seen_from(node, each, levels, inside) for each in before), default=0)
+        levels[node] = max((seen_from(node, each, levels, inside) for each in before), default=0)
     by_level: dict[int, list[Node]] = {}
     for node in nodes:
         if node in inside:
@@ -144,13 +170,10 @@ def may_update(node: Node) -> bool:
     return is_known and _is_small(node.args[3]) and is_only_one
 
 
-def _is_small(node: Node) -> bool:
+def _is_small(node: Node, most: int = _MOST_ELEMENTS) -> bool:
     values = value_of(node)
     parts = values if isinstance(values, tuple | list) else (values,)
-    return all(
-        each is None or (hasattr(each, "numel") and _count(each) <= _MOST_ELEMENTS)
-        for each in parts
-    )
+    return all(each is None or (hasattr(each, "numel") and _count(each) <= most) for each in parts)
 
 
 def _count(value: Any) -> int:
@@ -158,7 +181,7 @@ def _count(value: Any) -> int:
     return prod(sizes) if all(isinstance(n, int) for n in sizes) else _MOST_ELEMENTS + 1
 
 
-def _seen_from(
+def seen_from(
     node: Node, operand: Node, levels: Mapping[Node, int], inside: Collection[Node]
 ) -> int:
     """The level that a node has by one of its operands."""
@@ -177,7 +200,7 @@ def _root(node: Node) -> Node:
     return node
 
 
-def _has_loops(node: Node) -> bool:
+def has_loops(node: Node) -> bool:
     """Whether an operation can be part of a region."""
     parts = tuple(each for each in node.users if is_part(each)) if is_tuple(node) else ()
     try:
@@ -208,9 +231,7 @@ def written(region: Region, names: Mapping[Node, str], taken: Collection[str] = 
 
 def _lines(region: Region, loops: Loops, name: str) -> Iterator[str]:
     yield f"# {', '.join(_label(each) for each in region.members if not is_part(each))}"
-    lines = dict.fromkeys(filter(None, map(line_of, region.members)))
-    for _, line, code in list(lines)[:_LABELS]:
-        yield f"# line {line}: {code}"
+    yield from (f"# {line}" for line in cited(region.members, _LABELS))
     yield "# These values have few elements: one block does all, one operation after the other."
     yield "@T.prim_func"
     yield f"def {name}("
@@ -262,8 +283,12 @@ def _add(loops: Loops, node: Node) -> None:
         loops.store(memory, shape, memory.strides, lambda at: loops.computed(node, at))
     elif name == _CAT:
         _add_cat(loops, node)
+    elif name == _PAD:
+        _add_pad(loops, node)
     elif name == INDEX_COPY:
         _add_index_copy(loops, node)
+    elif is_routing(node):
+        add_routing(loops, node)
     elif name in ROWS:
         add_row_operation(loops, node)
     elif name in aten.PRODUCTS:
@@ -289,6 +314,20 @@ def _add_cat(loops: Loops, node: Node) -> None:
         begun += shape[dim]
 
 
+def _add_pad(loops: Loops, node: Node) -> None:
+    data, pads, *filled = node.args
+    if min(pads) < 0:
+        raise NoRuleError("a padding that takes elements away")
+    value = value_of(node)
+    before = [0] * (value.dim() - len(pads) // 2) + list(pads[-2::-2])
+    memory = loops.made(node)
+    number_of = number(filled[0] if filled else 0, value.dtype)
+    loops.store(memory, tuple(value.shape), memory.strides, lambda at: number_of.to(value.dtype))
+    start = sum(at * stride for at, stride in zip(before, memory.strides, strict=True))
+    term = functools.partial(loops.value, data)
+    loops.store(memory, tuple(value_of(data).shape), memory.strides, term, start)
+
+
 def _written_to(loops: Loops, node: Node) -> Memory:
     held = node.args[0]
     root = _root(held)
@@ -312,8 +351,7 @@ def _add_index_copy(loops: Loops, node: Node) -> None:
     def find() -> Iterator[str]:
         own = [at] if value_of(index).dim() else []
         yield f"{place}[{at.text}] = {text(loops.value(index, own))}"
-        within = f"({place}[{at.text}] >= 0) & ({place}[{at.text}] < {extent})"
-        yield f'T.device_assert({within}, "an index is out of range")'
+        yield index_check(f"{place}[{at.text}]", extent)
 
     loops.lines += loops.loop(variables, find)
     variables, indices = loops.over(shape, memory.strides)
@@ -353,7 +391,7 @@ def _may_inline(node: Node, users: Sequence[Node]) -> bool:
     if not _is_pointwise(node) or len(users) != 1:
         return False
     (user,) = users
-    if name_of(user) in (_CAT, *UPDATES):
+    if name_of(user) in (_CAT, COUNT, *UPDATES):
         return True
     domain = user.args[0] if name_of(user) in ROWS else user
     is_element = _is_pointwise(user) and name_of(user) not in (*COPIES, aten.CONVOLUTION)

@@ -13,11 +13,17 @@ from tileworkbench.pytorch import aten
 from tileworkbench.pytorch.body import Names
 from tileworkbench.pytorch.dtypes import name_of as dtype_name
 from tileworkbench.pytorch.members import OneOperation
-from tileworkbench.pytorch.nodes import Node, line_of, name_of, shape_of, value_of
-from tileworkbench.pytorch.program import shape_text
+from tileworkbench.pytorch.nodes import Node, cited, name_of, shape_of, value_of
 from tileworkbench.pytorch.shapes import Extents
 from tileworkbench.pytorch.sizes import is_open
-from tileworkbench.pytorch.written import Tensor, Written, base_name, finished, free_name
+from tileworkbench.pytorch.written import (
+    Tensor,
+    Written,
+    base_name,
+    finished,
+    free_name,
+    text_of_kernel,
+)
 
 _LEAST_WEIGHTS = 1 << 16  # fewer are as fast in torch
 _WIDE, _NARROW = 1024, 64  # columns of a matrix with wide blocks, and of the narrowest block
@@ -76,42 +82,31 @@ def written(group: RowProduct, names: Mapping[Node, str], taken: Collection[str]
         arguments.append(Tensor(node.args[added], (columns,)))
     labels = [called.name(base_name(each.node, names)) for each in arguments]
     name = free_name("row_times_matrix", taken)
-    text = "\n".join(_lines(group, name, labels, arguments)) + "\n"
-    return finished(name, text, arguments, [Tensor(node, (columns,))], {}, called)
-
-
-def _lines(
-    group: RowProduct, name: str, labels: list[str], arguments: list[Tensor]
-) -> Iterator[str]:
-    depth, columns = group.domain
-    block = _block_of(columns)
     count = next(n for n in (_AT_ONCE, 4, 2, 1) if depth % n == 0)
+    block = _block_of(columns)
+    about = f"A block has {block} columns and adds up {count} rows of the matrix at a time."
+    result, body = Tensor(node, (columns,)), _lines(group, labels, block, count)
+    text = text_of_kernel(name, [*cited([node]), about], labels, arguments, result, body)
+    return finished(name, text, arguments, [result], {}, called)
+
+
+def _lines(group: RowProduct, labels: list[str], block: int, count: int) -> Iterator[str]:
+    depth, columns = group.domain
     dtype = dtype_name(value_of(group.node).dtype)
     matrix, x, *bias = labels
-    place = line_of(group.node)
-    if place is not None and place[2]:
-        yield f"# line {place[1]}: {place[2]}"
-    yield f"# A block has {block} columns and adds up {count} rows of the matrix at a time."
-    yield "@T.prim_func"
-    yield f"def {name}("
-    for label, each in zip(labels, arguments, strict=True):
-        yield f"    {label}: T.Tensor({shape_text(each.shape)}, T.{dtype}),"
-    yield "):"
-    yield f"    out = T.empty(({columns},), T.{dtype})"
-    yield f"    with T.Kernel({columns // block}, threads=128) as bx:"
-    yield f"        acc = T.alloc_fragment(({block},), T.float32)"
-    yield "        T.clear(acc)"
-    yield f"        for k in T.serial({depth // count}):"
-    yield f"            for j in T.Parallel({block}):"
-    yield f"                column = bx * {block} + j"
+    yield f"with T.Kernel({columns // block}, threads=128) as bx:"
+    yield f"    acc = T.alloc_fragment(({block},), T.float32)"
+    yield "    T.clear(acc)"
+    yield f"    for k in T.serial({depth // count}):"
+    yield f"        for j in T.Parallel({block}):"
+    yield f"            column = bx * {block} + j"
     for at in range(count):
         row = f"k * {count} + {at}"
         first, second = (f"{x}[{row}]", f"{matrix}[{row}, column]")
         if dtype != "float32":
             first, second = f"T.cast({first}, T.float32)", f"T.cast({second}, T.float32)"
-        yield f"                p{at} = {first} * {second}"
-    yield f"                acc[j] += {' + '.join(f'p{at}' for at in range(count))}"
-    yield f"        for j in T.Parallel({block}):"
-    yield f"            column = bx * {block} + j"
-    yield f"            out[column] = acc[j]{f' + {bias[0]}[column]' if bias else ''}"
-    yield "    return out"
+        yield f"            p{at} = {first} * {second}"
+    yield f"            acc[j] += {' + '.join(f'p{at}' for at in range(count))}"
+    yield f"    for j in T.Parallel({block}):"
+    yield f"        column = bx * {block} + j"
+    yield f"        out[column] = acc[j]{f' + {bias[0]}[column]' if bias else ''}"

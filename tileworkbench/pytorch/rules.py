@@ -4,24 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 from tileworkbench.bench.products import product_rates
 from tileworkbench.pytorch import (
     aten,
     attention,
+    channels_last,
     convolutions,
+    grouped,
+    grouped_text,
     handwritten,
     in_torch,
     mapped,
+    mapped_products,
+    pooling,
     regions,
     row_products,
+    scans,
     shapes,
 )
+from tileworkbench.pytorch.around import Around
 from tileworkbench.pytorch.attention import Attention
+from tileworkbench.pytorch.channels_last import ConvolutionLast
 from tileworkbench.pytorch.dtypes import is_known
 from tileworkbench.pytorch.dtypes import name_of as dtype_name
 from tileworkbench.pytorch.gathers import gather_of
+from tileworkbench.pytorch.grouped import Grouped
 from tileworkbench.pytorch.groups import (
     Group,
     domain_of,
@@ -29,7 +39,6 @@ from tileworkbench.pytorch.groups import (
     is_tried,
     place,
     plan,
-    size_of,
     weight_of,
 )
 from tileworkbench.pytorch.handwritten import Handwritten
@@ -43,17 +52,19 @@ from tileworkbench.pytorch.nodes import (
     shape_of,
     value_of,
 )
+from tileworkbench.pytorch.pooling import Pooling
 from tileworkbench.pytorch.prologues import prologue_of
 from tileworkbench.pytorch.regions import Region
 from tileworkbench.pytorch.row_products import RowProduct, row_product
 from tileworkbench.pytorch.rows import ROWS
+from tileworkbench.pytorch.scans import Scan
 from tileworkbench.pytorch.shapes import Extents
 from tileworkbench.pytorch.sizes import OpenSizeError, is_open
 from tileworkbench.pytorch.terms import NoRuleError
 from tileworkbench.pytorch.writing import written
 from tileworkbench.pytorch.written import Written
 
-AnyGroup = Group | Attention | Mapped | Region | RowProduct
+AnyGroup = Group | Attention | Around | Grouped | Mapped | Pooling | Region | RowProduct
 
 
 def text_of(
@@ -62,10 +73,19 @@ def text_of(
     """The kernel of a group; see `writing.written` and `groups.plan`."""
     if isinstance(group, Mapped):
         return mapped.written(group, names, taken)
+    if isinstance(group, Around):
+        if isinstance(group, ConvolutionLast):
+            return channels_last.written(group, names, taken)
+        write = scans.written if isinstance(group, Scan) else mapped_products.written
+        return write(group, names, taken)
     if isinstance(group, Region):
         return regions.written(group, names, taken)
+    if isinstance(group, Pooling):
+        return pooling.written(group, names, taken)
     if isinstance(group, RowProduct):
         return row_products.written(group, names, taken)
+    if isinstance(group, Grouped):
+        return grouped_text.written(group, names, taken)
     if isinstance(group, Handwritten):
         return handwritten.written(group, names, taken)
     if isinstance(group, Attention):
@@ -81,8 +101,16 @@ def started(node: Node) -> AnyGroup:
     if name == aten.ATTENTION:
         _check_tensors(node)
         return attention.started(node)
+    if name in aten.POOLS:
+        _check_tensors(node)
+        return pooling.pooling(node)
+    if name in aten.GROUPED:
+        _check_tensors(node)
+        return grouped.grouped_product(node)
     if not weight_of(node):
         raise NoRuleError("no rule for it")
+    if channels_last.is_last(node):
+        channels_last.check(node)
     _check_dtypes(node)
     gather = gather_of(node)
     if name in aten.PRODUCTS:
@@ -151,6 +179,21 @@ def _check_product(node: Node, prologue: Sequence[Node]) -> None:
             raise OpenSizeError(size)
 
 
+def grouped_of(node: Node, taken: Collection[Node]) -> Grouped:
+    """The group of a grouped product, with what else its kernel can do. Raises `NoRuleError`."""
+    alone = started(node)
+    assert isinstance(alone, Grouped)
+    for group in grouped.grown(alone, taken):
+        try:
+            for each in group.members:
+                _check_tensors(each)
+            grouped_text.written(group, {})
+            return group
+        except NoRuleError:
+            continue
+    raise NoRuleError("a grouped product without a form")
+
+
 _MULTIPLIED = ("float32", "float16", "bfloat16")
 _SMALL = 16  # rows, columns or depth of a product that is not worth a kernel
 
@@ -160,15 +203,19 @@ def _fine(shape: Extents) -> Extents:
 
 
 def _rows_and_columns(group: Group) -> Extents:
-    return (size_of(group.domain) // group.inner, group.inner)
+    return (prod(group.domain) // group.inner, group.inner)
 
 
 def joined(group: AnyGroup, node: Node) -> AnyGroup:
     """The group with one operation more, whose operands are some of its values. Raises
     `NoRuleError` where the kernel would have no form.
     """
-    if isinstance(group, Region | RowProduct):
+    if isinstance(group, Grouped):
+        raise NoRuleError("behind a grouped product, what its kernel has is decided")
+    if isinstance(group, Pooling | Region | RowProduct):
         raise NoRuleError("on few elements, its kernel is another")
+    if isinstance(group, Around):
+        raise NoRuleError("a kernel that is whole when it begins")
     if isinstance(group, Attention):
         return group.joined(node)
     assert isinstance(group, Group)  # what is mapped is found when all others are
@@ -189,7 +236,7 @@ def joined(group: AnyGroup, node: Node) -> AnyGroup:
         if inner and reduced != inner:
             raise NoRuleError("reductions over rows of two lengths")
         inner = reduced
-    elements, whole = size_of(domain), size_of(group.domain)
+    elements, whole = prod(domain), prod(group.domain)
     if elements == whole:
         fine = _common(group.domain, domain)
     elif inner and elements * inner == whole:
@@ -212,13 +259,13 @@ def _check_value(group: Group, operand: Node, domain: Extents) -> None:
     if is_tuple(operand):
         return
     shape = shape_of(operand)
-    if size_of(shape) == size_of(domain):
+    if prod(shape) == prod(domain):
         return
     aligned = (1,) * (len(domain) - len(shape)) + shape
     if not group.inner or not any(
         aligned[:at] == domain[:at]
         and set(aligned[at:]) <= {1}
-        and size_of(domain[at:]) == group.inner
+        and prod(domain[at:]) == group.inner
         for at in range(len(domain) + 1)
     ):
         raise NoRuleError("a value that is broadcast inside of the kernel")
@@ -240,7 +287,7 @@ def _reduced(node: Node) -> int:
     places = sorted(dim % len(shape) for dim in dims) if shape else []
     if not places or places != list(range(len(shape) - len(places), len(shape))):
         raise NoRuleError("not along the last dimensions")
-    count = size_of([shape[at] for at in places])
+    count = prod([shape[at] for at in places])
     if is_open(count):
         raise OpenSizeError(count)
     if count == 1:

@@ -13,6 +13,7 @@ from tileworkbench.pytorch.agreement import Agreement, compare_with_torch
 from tileworkbench.pytorch.backend import Settings, tile_backend
 from tileworkbench.pytorch.breaks import breaks_of_graphs, not_captured
 from tileworkbench.pytorch.report import Part, Report
+from tileworkbench.pytorch.trials import MEASURED
 from tileworkbench.viz.display import function_mimebundle
 from tileworkbench.viz.model.bundle import Bundle
 from tileworkbench.viz.model.function import FunctionView, KernelRow, OperationRow
@@ -31,7 +32,11 @@ class Tiled:
     """
 
     def __init__(
-        self, fn: Callable[..., Any], target: str | None, dynamic: bool | None = None
+        self,
+        fn: Callable[..., Any],
+        target: str | None,
+        dynamic: bool | None = None,
+        keep_slower: bool = False,
     ) -> None:
         import torch
 
@@ -42,9 +47,8 @@ class Tiled:
         self.report = Report()
         self.agreement: Agreement | None = None
         self.times: BenchResult | None = None
-        backend = functools.partial(
-            tile_backend, report=self.report, settings=Settings(target=target)
-        )
+        settings = Settings(target=target, keep_slower=keep_slower)
+        backend = functools.partial(tile_backend, report=self.report, settings=settings)
         self._compiled = torch.compile(fn, backend=backend, dynamic=dynamic)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -67,9 +71,17 @@ class Tiled:
         """
         parts = {part.name: part for part in self.report.parts}
         if name not in parts:
-            known = f"one of {', '.join(parts)}" if parts else "there is none yet: call it first"
+            known = f"one of {', '.join(parts)}" if parts else self._why_none()
             raise ArgumentError(f"'{name}' is no kernel of '{self.name}'", known)
         return parts[name]
+
+    def _why_none(self) -> str:
+        """Why there are no kernels."""
+        if not self.report.operations:
+            return "there is none yet: call it first"
+        if any(reason.startswith(MEASURED) for _, reason in self.report.in_torch):
+            return "torch was faster; keep_slower=True keeps the kernels"
+        return "torch runs all its operations; its report says why"
 
     @property
     def kernels(self) -> dict[str, Kernel]:
@@ -143,6 +155,7 @@ def tile(
     *examples: Any,
     target: str | None = None,
     dynamic: bool | None = None,
+    keep_slower: bool = False,
 ) -> Any:
     """A function of torch operations, or a module, whose groups of operations run as kernels.
 
@@ -152,7 +165,8 @@ def tile(
     each shape. Rows that are reduced, and the width of products, are always known. Element-wise
     operations, reductions and normalisations over the last dimensions, products and convolutions
     with what follows them, embeddings and attention become kernels, as far as they are faster;
-    everything else runs in torch.
+    everything else runs in torch. Which is faster is measured where no model knows; `keep_slower`
+    keeps all kernels, for those who want to read or improve them, and measures nothing.
     Gradients flow as in torch, and their graphs are compiled too. `target` is as for
     `tw.compile`, and runs on the CPU: "cpu", "sim:..." or "ptx:...".
 
@@ -162,10 +176,10 @@ def tile(
     Raises `ArgumentError` for what cannot be called.
     """
     if fn is None:
-        return functools.partial(tile, target=target, dynamic=dynamic)
+        return functools.partial(tile, target=target, dynamic=dynamic, keep_slower=keep_slower)
     if not callable(fn):
         raise ArgumentError(f"tw.tile takes a function or a module, not a '{type(fn).__name__}'")
-    tiled = Tiled(fn, target, dynamic)
+    tiled = Tiled(fn, target, dynamic, keep_slower)
     if examples:
         tiled(*examples)
     return tiled

@@ -7,11 +7,12 @@ from math import inf
 
 TILE = 4096  # elements of a tile that is read and written once
 _ROW_TILE = 2048  # elements of a tile of rows
-_MOST_ROWS, _WIDTHS = 256, (128, 64)  # of a product's tile on a processor
-_DEPTH = 128  # of its operands' tiles there: a tile of the result is loaded and stored so seldom
+WIDEST = 128  # columns of a product's tile
+_MOST_ROWS, _WIDTHS = 256, (WIDEST, 64)  # of it on a processor
+_DEPTH = 384  # of its operands' tiles there: a tile of the result is loaded and stored so seldom
+_UNIT = 4  # of a depth that is divided evenly
 _ROWS_OF_PACKING, _COLUMNS_OF_COPYING = 4, 2  # multiplied in the time of an operand's copy
 DEPTH = 32  # of the tiles of operands on every target
-_ANY_TILE = 128
 
 
 def tile_of(rows: int, columns: int, has_reductions: bool) -> tuple[int, int]:
@@ -40,14 +41,20 @@ def tile_of_product(rows: int, columns: int, threads: int) -> tuple[int, int]:
 
 
 def depth_of_product(depth: int) -> int:
-    """The depth of the tiles of a product's operands on a processor."""
-    steps = -(-depth // _DEPTH)
-    return -(-depth // (16 * steps)) * 16
+    """The depth of the tiles of a product's operands on a processor.
+
+    Tiles that divide it evenly have nothing behind the end of a row, which would be multiplied,
+    too, and checked for; the first operand is read where it lies then.
+    """
+    fewest = -(-depth // _DEPTH)
+    even = (n for n in range(fewest, 2 * fewest + 1) if depth % (n * _UNIT) == 0)
+    steps = next(even, 0)
+    return depth // steps if steps else -(-depth // (16 * fewest)) * 16
 
 
 def tile_of_any(rows: int, columns: int) -> tuple[int, int]:
     """Rows and columns of a product's block that fits GPUs, and products of every size."""
-    return min(_ANY_TILE, power_of_two(rows)), min(_ANY_TILE, power_of_two(columns))
+    return min(WIDEST, power_of_two(rows)), min(WIDEST, power_of_two(columns))
 
 
 def power_of_two(size: int) -> int:

@@ -13,22 +13,29 @@ from contextlib import contextmanager
 from math import prod
 from typing import Any
 
+from tileworkbench.pytorch.around import Around
 from tileworkbench.pytorch.attention import Attention
 from tileworkbench.pytorch.calls import Call
 from tileworkbench.pytorch.convolutions import window_of
-from tileworkbench.pytorch.groups import LEAST_TRIED, is_convolution, operations_of
+from tileworkbench.pytorch.grouped import Grouped
+from tileworkbench.pytorch.groups import LEAST_TRIED, Group, is_convolution, operations_of
 from tileworkbench.pytorch.handwritten import Handwritten
 from tileworkbench.pytorch.mapped import Mapped
-from tileworkbench.pytorch.nodes import Node, name_of, shape_of, value_of
+from tileworkbench.pytorch.nodes import Node, base_of, name_of, shape_of, value_of
+from tileworkbench.pytorch.pooling import Pooling
 from tileworkbench.pytorch.regions import Region
 from tileworkbench.pytorch.row_products import RowProduct
 from tileworkbench.pytorch.rules import AnyGroup
 from tileworkbench.pytorch.sizes import OpenSizes
 
 _VECTOR = "aten.mv.default"
+MEASURED = "measured: "
+"""What a reason of this module begins with."""
+
 _OPERATIONS_OF_A_READ = 40.0  # as long as an element takes from memory to a vector's product
-_ROUNDS, _SECONDS = (3, 30), 0.03
+_ROUNDS, _SECONDS = (3, 30), 0.015
 _CLEAR = 1.3  # times the smaller one: no further round changes that
+_DRAWN = 1 << 16  # random numbers of a tensor, which are repeated: drawing takes longest
 _MOST_BYTES = 1 << 30  # of a graph's inputs that are made up
 _COLD_BYTES, _MOST_COPIES = 16 << 20, 9
 _MARGIN = 1.02  # a kernel that is slower by less than this is kept
@@ -43,12 +50,12 @@ def trial(group: AnyGroup, call: Call, sizes: OpenSizes) -> str:
     with torch.no_grad(), _apart():
         values = [value_of(node) for node in call.nodes]
         count = _copies(sum(prod(map(int, value.shape)) * value.itemsize for value in values))
-        first = [_made_up(value) for value in values]
+        first = [_contents(group, node) for node in call.nodes]
         sets = [first, *([_copy(tensor) for tensor in first] for _ in range(count - 1))]
         mine, others = _times([call, _alone(group, call.nodes)], sets)
     if mine <= _MARGIN * others:
         return ""
-    return f"measured: torch takes {_shown(others)}, a kernel {_shown(mine)}"
+    return f"{MEASURED}torch takes {_shown(others)}, a kernel {_shown(mine)}"
 
 
 def graph_trial(with_kernels: Callable[..., Any], captured: Any, inputs: Sequence[Any]) -> str:
@@ -72,7 +79,8 @@ def graph_trial(with_kernels: Callable[..., Any], captured: Any, inputs: Sequenc
             return ""
     if mine <= _MARGIN * others:
         return ""
-    return f"measured: the whole graph takes torch {_shown(others)}, with kernels {_shown(mine)}"
+    times = f"takes torch {_shown(others)}, with kernels {_shown(mine)}"
+    return f"{MEASURED}the whole graph {times}"
 
 
 @contextmanager
@@ -113,10 +121,14 @@ def tried(group: AnyGroup) -> tuple[Node, ...]:
     """The operations of a group that a trial is about: what follows from them may be a kernel
     without them.
     """
-    if isinstance(group, Mapped | Region):
+    if isinstance(group, Mapped | Pooling | Region):
         return ()
     if isinstance(group, Attention | RowProduct):
         return group.members
+    if isinstance(group, Grouped):
+        return (group.product,)
+    if isinstance(group, Around):
+        return (group.centre,)
     if group.product is not None:
         return (group.product,)
     return tuple(node for node in group.members if name_of(node) == _VECTOR)
@@ -124,10 +136,17 @@ def tried(group: AnyGroup) -> tuple[Node, ...]:
 
 def _operations(group: AnyGroup, sizes: OpenSizes) -> float:
     """Multiplications and additions of a group's products."""
-    if isinstance(group, Mapped | Region):
+    if isinstance(group, Mapped | Pooling | Region):
         return 0.0
     if isinstance(group, RowProduct):
         return _OPERATIONS_OF_A_READ * prod(group.domain)
+    if isinstance(group, Grouped):
+        rows, groups, depth, columns = group.sizes
+        read = _OPERATIONS_OF_A_READ * min(sizes.hint(rows), groups) * depth * columns
+        return max(2.0 * sizes.hint(rows) * depth * columns, read)
+    makes_rows = isinstance(group, Group) and group.prologue and not group.dequantises
+    if isinstance(group, Around) or makes_rows:
+        return LEAST_TRIED  # always tried: what is around may cost more than the one
     if isinstance(group, Handwritten):
         widths = shape_of(group.scores.args[0])[-1] + shape_of(group.members[-1])[-1]
         return 2.0 * sizes.hint(prod(shape_of(group.softmax))) * widths
@@ -162,6 +181,16 @@ def _alone(group: AnyGroup, inputs: Sequence[Node]) -> Callable[..., Any]:
     return forward
 
 
+def _contents(group: AnyGroup, node: Node) -> Any:
+    """A tensor with contents for an input of a group's kernel."""
+    made = _made_up(value_of(node))
+    if isinstance(group, Grouped) and node is base_of(group.offsets):
+        rows, groups, _, _ = group.sizes  # as many of each group
+        for at in range(groups):
+            made[at] = rows * (at + 1) // groups
+    return made
+
+
 def _made_up(value: Any, spread: float = 1.0) -> Any:
     """A tensor with contents like this one, which has none."""
     import torch
@@ -170,12 +199,16 @@ def _made_up(value: Any, spread: float = 1.0) -> Any:
     tensor = torch.empty_strided(shape, strides, dtype=value.dtype)
     if not value.dtype.is_floating_point:
         return tensor.zero_()
+    memory = tensor.as_strided((tensor.untyped_storage().nbytes() // tensor.itemsize,), (1,))
     own = torch.Generator().manual_seed(0)  # the user's is left alone
-    return tensor.normal_(std=spread, generator=own)
+    memory[:_DRAWN].normal_(std=spread, generator=own)
+    for begin in range(_DRAWN, len(memory), _DRAWN):
+        memory[begin : begin + _DRAWN].copy_(memory[: len(memory) - begin][:_DRAWN])
+    return tensor
 
 
 def _copy(tensor: Any) -> Any:
-    """The same in other memory: random numbers take ten times as long."""
+    """The same in other memory."""
     import torch
 
     other = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)

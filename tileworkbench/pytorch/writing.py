@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -23,10 +23,11 @@ from tileworkbench.pytorch.nodes import (
     seen_through,
     shape_of,
     strides_of,
+    unviewed,
     value_of,
 )
 from tileworkbench.pytorch.program import write
-from tileworkbench.pytorch.prologues import leaf_shape, tile_lines
+from tileworkbench.pytorch.prologues import tile_lines
 from tileworkbench.pytorch.rows import ROWS, RowOperation
 from tileworkbench.pytorch.terms import NoRuleError, Term, number, select
 from tileworkbench.pytorch.written import Tensor, Written, base_name, finished, free_name
@@ -97,13 +98,13 @@ def _inputs(
     """What is read element by element, and what of it is a parameter already: an operand of the
     product, or what the tile of one is computed from.
     """
-    leaves = {} if product is None or product.tile is None else product.tile.leaves
+    leaves = {} if product is None else product.leaves
     operands = {} if product is None else _operands(product, whole)
     made, known = {}, set()
     for node, pattern in plan.patterns.items():
-        name = leaves.get(node) or operands.get(node) or ""
+        name, read = leaves.get(node) or (operands.get(node) or "", None)
         parameter = Parameter(name, value_of(node).dtype, *pattern)
-        if node in leaves and parameter.shape(plan.form) != leaf_shape(node):
+        if read is not None and parameter.shape(plan.form) != read:
             raise NoRuleError("a tensor that is read in two shapes")
         shapes = [each.shape for each in whole if each.node is node and not each.order]
         if name and parameter.shape(plan.form) in shapes:
@@ -116,7 +117,7 @@ def _inputs(
 
 def _operands(product: Product, whole: Sequence[Tensor]) -> dict[Node, str]:
     """The names of the matrices of a product by their nodes, which come first in a kernel."""
-    if product.window is not None or product.tile is not None:
+    if product.window is not None or any(product.tiles):
         return {}
     return {each.node: name for each, name in zip(whole, (product.a, product.b), strict=False)}
 
@@ -132,16 +133,17 @@ def _product(
     if is_convolution(node):
         return _convolution(node, form, body, names)
     flipped = tuple(_is_transposed(strides_of(each)) for each in nodes)
-    arguments, called = [], []
-    tile = None
-    for each, is_flipped in zip(nodes, flipped, strict=True):
-        if each in group.prologue:
-            tile = tile_lines(each, group.prologue, body, names)
-            arguments += [Tensor(leaf, leaf_shape(leaf)) for leaf in tile.leaves]
+    arguments, called, tiles = [], [], []
+    for place, (each, is_flipped) in enumerate(zip(nodes, flipped, strict=True)):
+        is_made = each in group.prologue
+        tile = tile_lines(each, place, group.prologue, body, names) if is_made else None
+        tiles.append(tile)
+        if tile is not None:
+            arguments += [Tensor(leaf, shape) for leaf, (_, shape) in tile.leaves.items()]
             called.append(tile.name)
             continue
         matrix = _matrix(each, is_flipped, form)
-        if matrix in arguments:  # times itself
+        if matrix in arguments and not any(tiles):  # times itself
             called.append(called[0])
             continue
         arguments.append(matrix)
@@ -151,8 +153,9 @@ def _product(
     for each in called:
         body.name(f"{each}_shared")
     dtype = value_of(nodes[0]).dtype
-    transposed = (flipped[0], flipped[1])
-    return Product(called[0], called[1], dtype, transposed, depth, tile), tuple(arguments)
+    transposed = (flipped[0] and tiles[0] is None, flipped[1])
+    made = (tiles[0], tiles[1])
+    return Product(called[0], called[1], dtype, transposed, depth, made), tuple(arguments)
 
 
 def _convolution(
@@ -290,8 +293,9 @@ def _accumulator(dtype: Any) -> Any:
 
 
 def _kernel_name(group: Group, taken: Collection[str]) -> str:
-    labels = [label_of(each) for each in group.members if not _is_quiet(each)]
-    labels = [*(["dequantised"] if group.prologue else []), *labels]
+    before = () if group.dequantises else group.prologue[:1]
+    labels = [label_of(each) for each in (*before, *group.members) if not _is_quiet(each)]
+    labels = [*(["dequantised"] if group.dequantises else []), *labels]
     if len(labels) > _LABELS:
         labels = [*labels[: _LABELS - 1], labels[-1]]
     return free_name("_".join(dict.fromkeys(labels)), taken)
@@ -315,4 +319,14 @@ def _comments(group: Group, form: Form) -> Sequence[str]:
     else:
         shape = f"A block has {rows} x {columns} elements, each read and written once."
     code = [f"line {line}: {text}" for _, line, text in list(lines)[:4] if text]
-    return [", ".join(labels), *code, shape]
+    return [", ".join(labels), *code, shape, *_of_first_operand(group, form)]
+
+
+def _of_first_operand(group: Group, form: Form) -> Iterator[str]:
+    """Why the first operand of a product is not computed in its tile."""
+    if group.product is None or name_of(group.product) not in aten.LAYERS or group.prologue:
+        return
+    source = unviewed(group.product.args[aten.PRODUCTS[name_of(group.product)][0]])
+    blocks = -(-form.columns // form.tile[1])
+    if name_of(source) in (*aten.MAPS, aten.CONVERSION) and blocks > 1:
+        yield f"Its first operand is made before: {blocks} blocks of columns read it."

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch import aten
 from tileworkbench.pytorch.body import Names
+from tileworkbench.pytorch.dtypes import name_of as dtype_name
+from tileworkbench.pytorch.lines import indented, shape_text
 from tileworkbench.pytorch.nodes import Node, is_number, is_part, name_of, shape_of, value_of
 from tileworkbench.pytorch.shapes import Extents
 from tileworkbench.pytorch.sizes import formula, is_open, spelled
@@ -55,6 +57,35 @@ class Written:
     arguments: tuple[Tensor, ...]
     results: tuple[Tensor, ...]
     known: dict[int, tuple[Node, int]]
+
+
+def text_of_kernel(
+    name: str,
+    comments: Iterable[str],
+    labels: Iterable[str],
+    arguments: Iterable[Tensor],
+    result: Tensor,
+    body: Iterable[str],
+) -> str:
+    """The text of a kernel that takes `arguments`, called `labels`, and returns one tensor, `out`,
+    which the lines of `body` fill.
+    """
+
+    def tensor(each: Tensor) -> str:
+        return f"({shape_text(each.shape)}, T.{dtype_name(value_of(each.node).dtype)})"
+
+    named_arguments = zip(labels, arguments, strict=True)
+    lines = [
+        *(f"# {comment}" for comment in comments),
+        "@T.prim_func",
+        f"def {name}(",
+        *(f"    {label}: T.Tensor{tensor(each)}," for label, each in named_arguments),
+        "):",
+        f"    out = T.empty{tensor(result)}",
+        *indented(iter(body), 1),
+        "    return out",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def finished(

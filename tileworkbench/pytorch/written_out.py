@@ -3,12 +3,13 @@
 `aten._weight_int8pack_mm(x, codes, scales)` is `(x @ codes.T) * scales`. The gradient of a
 convolution's image, where its stride is 1, is a convolution of the result's gradient with the
 filters turned around (their taps reversed, filters and channels exchanged) and the rest of the
-padding. What no kernel takes is put together again.
+padding. Operations with several results of which one is read are those with that one. What no
+kernel takes is put together again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from tileworkbench.compiler.fast_dataclass import dataclass
@@ -34,6 +35,8 @@ def write_out(graph: Any) -> Callable[[Collection[Node]], bool]:
     rules = {
         "aten._weight_int8pack_mm.default": _packed_weight,
         "aten.convolution_backward.default": _image_gradient,
+        "aten.max_pool2d_with_indices.default": _pooled,
+        "aten._native_batch_norm_legit_no_training.default": _normalised,
     }
     tried = (rules[name_of(each)](graph, each) for each in [*graph.nodes] if name_of(each) in rules)
     written = [each for each in tried if each is not None]
@@ -48,7 +51,9 @@ def write_out(graph: Any) -> Callable[[Collection[Node]], bool]:
         if not others:
             for each in written:
                 _finish(each.whole)
-        graph.eliminate_dead_code()
+            written.clear()
+        whole = {each.whole for each in written}  # may have to take its place again
+        graph.eliminate_dead_code(lambda node: node in whole or node.is_impure())
         return bool(others)
 
     return put_together
@@ -56,7 +61,7 @@ def write_out(graph: Any) -> Callable[[Collection[Node]], bool]:
 
 def _finish(whole: Node) -> None:
     """Compute no gradient of a convolution's image that is written out."""
-    if is_part(whole):
+    if is_part(whole) and name_of(whole.args[0]) == "aten.convolution_backward.default":
         gradients = whole.args[0]
         gradients.args = (*gradients.args[:-1], [False, *gradients.args[-1][1:]])
 
@@ -104,6 +109,38 @@ def _image_gradient(graph: Any, node: Node) -> WrittenOut | None:
         zeros = [0] * len(taps)
         how = (None, list(step), rest, list(far), False, zeros, groups)
         made = _call(graph, node, aten.convolution.default, gradient, made, *how)
+    return WrittenOut(parts[0], made, made)
+
+
+def _pooled(graph: Any, node: Node) -> WrittenOut | None:
+    """The largest elements of windows, where nobody asks where they are."""
+    import torch
+
+    return _only(graph, node, torch.ops.aten.max_pool2d.default, node.args)
+
+
+def _normalised(graph: Any, node: Node) -> WrittenOut | None:
+    """A batch normalisation by known statistics, which are not results. Of tensors in other orders
+    torch makes contiguous ones, and says that it keeps the order."""
+    import torch
+
+    x = value_of(node.args[0])
+    orders = (torch.contiguous_format, *([torch.channels_last] * (x.dim() == 4)))
+    if not any(x.is_contiguous(memory_format=order) for order in orders):
+        return None
+    *tensors, momentum, eps = node.args
+    args = (*tensors, False, momentum, eps, True)
+    return _only(graph, node, torch.ops.aten.batch_norm.default, args)
+
+
+def _only(graph: Any, node: Node, target: Any, args: Sequence[Any]) -> WrittenOut | None:
+    """An operation of one result for the first of several, if others are not read."""
+    parts = list(node.users)
+    if len(parts) != 1 or not is_part(parts[0]) or parts[0].args[1] != 0:
+        return None
+    with graph.inserting_before(parts[0].next):
+        made = graph.call_function(target, tuple(args))
+    made.meta = {**parts[0].meta, "stack_trace": node.meta.get("stack_trace")}
     return WrittenOut(parts[0], made, made)
 
 

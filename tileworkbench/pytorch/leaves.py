@@ -1,0 +1,109 @@
+"""The tensors that a kernel of elements reads, each as it lies in memory: views of it become
+arithmetic on its indices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from tileworkbench.pytorch.axes import Index, text_of_axes
+from tileworkbench.pytorch.body import Names
+from tileworkbench.pytorch.nodes import Node, base_of, value_of
+from tileworkbench.pytorch.terms import NoRuleError
+from tileworkbench.pytorch.written import Tensor, base_name
+
+
+class Leaves:
+    """The parameters of a kernel; `called` are the user's names for tensors.
+
+    Along the coordinate `together`, if there is one, elements have to lie one behind the other.
+    """
+
+    def __init__(self, names: Names, called: Mapping[Node, str], together: str = "") -> None:
+        self._names, self._called, self._together = names, called, together
+        self._named: dict[Node, str] = {}
+        self._steps: dict[str, list[tuple[int, int]]] = {}
+
+    def name(self, base: Node) -> str:
+        """The parameter of a tensor that is no view."""
+        if base not in self._named:
+            self._named[base] = self._names.name(base_name(base, self._called))
+        return self._named[base]
+
+    def arguments(self) -> list[Tensor]:
+        """What was read so far."""
+        return list(map(argument_of, self._named))
+
+    def labels(self) -> list[str]:
+        """What it is called in the text of the kernel."""
+        return list(self._named.values())
+
+    def jumps(self, coordinate: str) -> int:
+        """How many elements are in tensors of which two neighbours along a coordinate do not lie
+        together."""
+        return sum(count for count, step in self._steps.get(coordinate, ()) if step > 1)
+
+    def read(self, node: Node, index: Index) -> str:
+        """The element of a tensor that is no member, through the views that it is of its base."""
+        base = base_of(node)
+        value, held = value_of(node), value_of(base)
+        if value.untyped_storage()._cdata != held.untyped_storage()._cdata:
+            raise NoRuleError("a view that torch copies")
+        own = argument_of(base)
+        strides = [held.stride(at) for at in own.order] or [1]
+        places: list[list[str]] = [[] for _ in strides]
+        reach = [0] * len(strides)
+        for axes, extent, stride in zip(index, value.shape, value.stride(), strict=True):
+            if not axes or not stride or extent == 1:
+                continue
+            along = self._together in {axis.coordinate for axis in axes}
+            if along and (stride != 1 or axes[-1].coordinate != self._together):
+                raise NoRuleError("a copy into another order is torch's own")
+            behind = stride
+            for axis in reversed(axes):
+                if axis.inner == 1:
+                    step = (prod(map(int, held.shape)), behind)
+                    self._steps.setdefault(axis.coordinate, []).append(step)
+                behind *= axis.extent
+            at = _outermost(strides, own.shape, stride)
+            times = stride // strides[at]
+            text = text_of_axes(axes)
+            if times > 1:
+                text = f"({text}) * {times}" if " " in text else f"{text} * {times}"
+            places[at].append(text)
+            reach[at] += (extent - 1) * times
+        offset = value.storage_offset() - held.storage_offset()
+        for at, stride in enumerate(strides):
+            start, offset = divmod(offset, stride)
+            reach[at] += start
+            if start:
+                places[at].append(str(start))
+            if reach[at] >= own.shape[at]:
+                raise NoRuleError("a view that joins dimensions")
+        return f"{self.name(base)}[{', '.join(' + '.join(each) or '0' for each in places)}]"
+
+
+def argument_of(base: Node) -> Tensor:
+    """A tensor as a kernel of elements takes it: its dimensions as they lie in memory."""
+    value = value_of(base)
+    order = dense_order(value.shape, value.stride())
+    return Tensor(base, tuple(value.shape[at] for at in order) or (1,), order)
+
+
+def dense_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+    """The order of dimensions in which a tensor is dense, outer first. Raises `NoRuleError`."""
+    order = sorted(range(len(shape)), key=lambda at: (-strides[at], shape[at] == 1, at))
+    expected = 1
+    for at in reversed(order):
+        if shape[at] != 1 and strides[at] != expected:
+            raise NoRuleError("a tensor that is not dense")
+        expected *= shape[at]
+    return tuple(order)
+
+
+def _outermost(strides: Sequence[int], shape: Sequence[int], stride: int) -> int:
+    """The dimension of a dense tensor along which a step of `stride` elements goes."""
+    for at, each in enumerate(strides):
+        if shape[at] != 1 and each <= stride and not stride % each:
+            return at
+    raise NoRuleError("a view that joins dimensions")
