@@ -13,8 +13,10 @@ compared with::
     kernel.check(matmul.reference, a, b)
 
 `tw.jit(matmul)` is the same function with its compiled kernels remembered. Every option has a
-default, tile sizes included; an extent annotated `Extent` may be a symbol made by `T.dynamic`, and
-then one kernel serves every size.
+default. Those of tile sizes stand in a table (`tiles.py`): for the processor, as signatures show,
+they are what the time model ranks first; what is compiled for a GPU is made with those for GPUs.
+`matmul.tiles` and `matmul.for_target("sm_90a").tiles` say which and why. An extent annotated
+`Extent` may be a symbol made by `T.dynamic`, and then one kernel serves every size.
 """
 
 from __future__ import annotations

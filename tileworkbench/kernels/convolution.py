@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import tileworkbench.language as T
 from tileworkbench.kernels.matmul import accumulator
-from tileworkbench.kernels.page import Extent, PrimFunc, compared_with
+from tileworkbench.kernels.page import TABLE, Extent, PrimFunc, compared_with
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,9 +36,9 @@ def convolution(
     dilation: int = 1,
     pad: int = 0,
     dtype: Any = T.float32,
-    block_M: int = 64,
-    block_N: int = 64,
-    block_K: int = 32,
+    block_M: int = TABLE,
+    block_N: int = TABLE,
+    block_K: int = TABLE,
     num_stages: int = 2,
     threads: int = 128,
 ) -> PrimFunc:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import tileworkbench.language as T
-from tileworkbench.kernels.page import Extent, PrimFunc, compared_with
+from tileworkbench.kernels.page import TABLE, Extent, PrimFunc, compared_with
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,8 +27,8 @@ def cross_entropy(
     dtype: Any = T.float32,
     label_dtype: Any = T.int64,
     ignore_index: int = -100,
-    block_M: int = 1,
-    block_N: int = 1024,
+    block_M: int = TABLE,
+    block_N: int = TABLE,
     threads: int = 128,
 ) -> PrimFunc:
     """`loss[i] = log(sum(exp(logits[i]))) - logits[i, labels[i]]`, 0 where the label is

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import tileworkbench.language as T
 from tileworkbench.kernels.dequant_matmul import BITS, decode, unpack
-from tileworkbench.kernels.page import PrimFunc, compared_with
+from tileworkbench.kernels.page import TABLE, PrimFunc, compared_with
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,8 +29,8 @@ def dequant_gemv(
     group_size: int = 128,
     dtype: Any = T.float16,
     out_dtype: Any = None,
-    block_N: int = 8,
-    block_K: int = 128,
+    block_N: int = TABLE,
+    block_K: int = TABLE,
     threads: int = 128,
 ) -> PrimFunc:
     """`y[n] = sum over k of value(code[n, k]) * scales[n, k // group_size] * x[k]`.

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import tileworkbench.language as T
-from tileworkbench.kernels.page import PrimFunc, compared_with
+from tileworkbench.kernels.page import TABLE, PrimFunc, compared_with
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -98,9 +98,9 @@ def dequant_matmul(
     group_size: int = 128,
     dtype: Any = T.float16,
     out_dtype: Any = None,
-    block_M: int = 64,
-    block_N: int = 128,
-    block_K: int = 64,
+    block_M: int = TABLE,
+    block_N: int = TABLE,
+    block_K: int = TABLE,
     num_stages: int = 2,
     threads: int = 128,
 ) -> PrimFunc:
@@ -157,9 +157,9 @@ def integer_dequant_matmul(
     N: int,
     K: int,
     kind: str = "int2",
-    block_M: int = 64,
-    block_N: int = 64,
-    block_K: int = 64,
+    block_M: int = TABLE,
+    block_N: int = TABLE,
+    block_K: int = TABLE,
     num_stages: int = 2,
     threads: int = 128,
 ) -> PrimFunc:

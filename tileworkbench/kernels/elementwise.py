@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import tileworkbench.language as T
 from tileworkbench.kernels.matmul import ACTIVATIONS
-from tileworkbench.kernels.page import Extent, PrimFunc, compared_with
+from tileworkbench.kernels.page import TABLE, Extent, PrimFunc, compared_with
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,8 +22,8 @@ def add(
     M: Extent,
     N: Extent,
     dtype: Any = T.float32,
-    block_M: int = 64,
-    block_N: int = 64,
+    block_M: int = TABLE,
+    block_N: int = TABLE,
     threads: int = 128,
 ) -> PrimFunc:
     """`C = A + B` for matrices (M, N) of `dtype`."""
@@ -52,8 +52,8 @@ def gelu(
     M: Extent,
     N: Extent,
     dtype: Any = T.float32,
-    block_M: int = 64,
-    block_N: int = 64,
+    block_M: int = TABLE,
+    block_N: int = TABLE,
     threads: int = 128,
 ) -> PrimFunc:
     """`Y = X / 2 * (1 + erf(X / sqrt(2)))` for matrices (M, N) of a float dtype; computed in

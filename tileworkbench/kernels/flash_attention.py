@@ -6,7 +6,7 @@ from math import log2
 from typing import TYPE_CHECKING, Any
 
 import tileworkbench.language as T
-from tileworkbench.kernels.page import Extent, PrimFunc, compared_with
+from tileworkbench.kernels.page import TABLE, Extent, PrimFunc, compared_with
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,8 +66,8 @@ def flash_attention(
     heads_kv: int | None = None,
     causal: bool = False,
     scale: float | None = None,
-    block_M: int = 64,
-    block_N: int = 64,
+    block_M: int = TABLE,
+    block_N: int = TABLE,
     num_stages: int = 2,
     threads: int = 128,
 ) -> PrimFunc:

@@ -11,7 +11,7 @@ from tileworkbench.kernels.flash_attention import (
     attention_reference,
     update_softmax,
 )
-from tileworkbench.kernels.page import Extent, PrimFunc, compared_with
+from tileworkbench.kernels.page import TABLE, Extent, PrimFunc, compared_with
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,8 +52,8 @@ def flash_attention_varlen(
     heads_kv: int | None = None,
     causal: bool = False,
     scale: float | None = None,
-    block_M: int = 64,
-    block_N: int = 64,
+    block_M: int = TABLE,
+    block_N: int = TABLE,
     num_stages: int = 2,
     threads: int = 128,
 ) -> PrimFunc:

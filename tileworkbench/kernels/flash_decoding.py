@@ -14,7 +14,7 @@ from tileworkbench.kernels.flash_attention import (
     attention_reference,
     update_softmax,
 )
-from tileworkbench.kernels.page import Extent, PrimFunc, compared_with
+from tileworkbench.kernels.page import TABLE, Extent, PrimFunc, compared_with
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,7 +43,7 @@ def flash_decoding(
     heads_kv: int | None = None,
     splits: int = 4,
     scale: float | None = None,
-    block_N: int = 64,
+    block_N: int = TABLE,
     num_stages: int = 2,
     threads: int = 128,
 ) -> PrimFunc:

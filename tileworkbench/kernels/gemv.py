@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import tileworkbench.language as T
 from tileworkbench.kernels.matmul import accumulator
-from tileworkbench.kernels.page import PrimFunc, compared_with
+from tileworkbench.kernels.page import TABLE, PrimFunc, compared_with
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,8 +26,8 @@ def gemv(
     K: int,
     dtype: Any = T.float32,
     out_dtype: Any = None,
-    block_N: int = 8,
-    block_K: int = 256,
+    block_N: int = TABLE,
+    block_K: int = TABLE,
     threads: int = 128,
 ) -> PrimFunc:
     """`y = A @ x`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import tileworkbench.language as T
-from tileworkbench.kernels.page import Extent, PrimFunc, compared_with
+from tileworkbench.kernels.page import TABLE, Extent, PrimFunc, compared_with
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,7 +20,7 @@ def histogram_reference(x: Tensor, *, bins: int) -> Tensor:
 
 @compared_with(histogram_reference)
 def histogram(
-    N: Extent, bins: int, dtype: Any = T.int32, block_N: int = 4096, threads: int = 128
+    N: Extent, bins: int, dtype: Any = T.int32, block_N: int = TABLE, threads: int = 128
 ) -> PrimFunc:
     """`counts[v]` is how often `v` occurs in `X`; values outside 0 ... bins - 1 count nowhere.
 

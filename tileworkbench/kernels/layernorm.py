@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import tileworkbench.language as T
-from tileworkbench.kernels.page import Extent, PrimFunc, compared_with
+from tileworkbench.kernels.page import TABLE, Extent, PrimFunc, compared_with
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,7 +39,7 @@ def layernorm(
     N: int,
     dtype: Any = T.float32,
     eps: float = 1e-5,
-    block_M: int = 1,
+    block_M: int = TABLE,
     threads: int = 128,
 ) -> PrimFunc:
     """`Y = (X - mean(X)) / sqrt(var(X) + eps) * weight + bias`, row by row.
@@ -81,7 +81,7 @@ def add_layernorm(
     N: int,
     dtype: Any = T.float32,
     eps: float = 1e-5,
-    block_M: int = 1,
+    block_M: int = TABLE,
     threads: int = 128,
 ) -> PrimFunc:
     """`S = X + R` and `Y = layernorm(S)`: a residual stream and its norm.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import tileworkbench.language as T
 from tileworkbench.kernels.flash_attention import LOG2_E
-from tileworkbench.kernels.page import Extent, PrimFunc, compared_with
+from tileworkbench.kernels.page import TABLE, Extent, PrimFunc, compared_with
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,9 +37,9 @@ def chunk_state(
     dstate: int,
     groups: int = 1,
     dtype: Any = T.float16,
-    block_M: int = 64,
-    block_N: int = 64,
-    block_K: int = 64,
+    block_M: int = TABLE,
+    block_N: int = TABLE,
+    block_K: int = TABLE,
     num_stages: int = 2,
     threads: int = 128,
 ) -> PrimFunc:
@@ -122,9 +122,9 @@ def chunk_scan(
     dstate: int,
     groups: int = 1,
     dtype: Any = T.float16,
-    block_M: int = 64,
-    block_N: int = 64,
-    block_K: int = 64,
+    block_M: int = TABLE,
+    block_N: int = TABLE,
+    block_K: int = TABLE,
     num_stages: int = 2,
     threads: int = 128,
 ) -> PrimFunc:

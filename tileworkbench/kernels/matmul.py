@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import tileworkbench.language as T
-from tileworkbench.kernels.page import PrimFunc, compared_with
+from tileworkbench.kernels.page import TABLE, PrimFunc, compared_with
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,9 +49,9 @@ def matmul(
     accum_dtype: Any = None,
     trans_A: bool = False,
     trans_B: bool = False,
-    block_M: int = 128,
-    block_N: int = 128,
-    block_K: int = 32,
+    block_M: int = TABLE,
+    block_N: int = TABLE,
+    block_K: int = TABLE,
     num_stages: int = 2,
     threads: int = 128,
     promote: bool = False,
@@ -117,9 +117,9 @@ def linear(
     K: int,
     dtype: Any = T.float32,
     activation: str = "none",
-    block_M: int = 128,
-    block_N: int = 128,
-    block_K: int = 32,
+    block_M: int = TABLE,
+    block_N: int = TABLE,
+    block_K: int = TABLE,
     num_stages: int = 2,
     threads: int = 128,
 ) -> PrimFunc:

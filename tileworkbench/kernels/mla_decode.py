@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import tileworkbench.language as T
 from tileworkbench.kernels.flash_attention import LOG2_E
-from tileworkbench.kernels.page import Extent, PrimFunc, compared_with
+from tileworkbench.kernels.page import TABLE, Extent, PrimFunc, compared_with
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,19 +37,16 @@ def mla_decode(
     pe_dim: int = 64,
     dtype: Any = T.float16,
     kv_head_num: int = 1,
-    block_N: int = 64,
-    block_H: int = 64,
+    block_N: int = TABLE,
+    block_H: int = TABLE,
     num_stages: int = 2,
-    threads: int = 256,
+    threads: int = TABLE,
 ) -> PrimFunc:
     """`Output = softmax((Q @ KV.T + Q_pe @ K_pe.T) / sqrt(dim + pe_dim)) @ KV`, one query each.
 
     Q and Output are (batch, heads, dim), Q_pe is (batch, heads, pe_dim), KV is (batch, seqlen_kv,
     kv_head_num, dim), K_pe is (batch, seqlen_kv, kv_head_num, pe_dim), of one float dtype. At most
     `block_H` query heads of one key head make a block; a larger group must be a multiple of it.
-
-    With the defaults a block takes 158,208 bytes of shared memory on an AMD GPU, so gfx90a and
-    gfx942 (64 KB) need ``block_H=16, block_N=32, threads=128`` (57,344 bytes) or smaller tiles.
     """
     kv_group_num = heads // kv_head_num
     block_H = min(block_H, kv_group_num)

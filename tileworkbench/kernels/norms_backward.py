@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import tileworkbench.language as T
 from tileworkbench.kernels.layernorm import layernorm_reference
-from tileworkbench.kernels.page import PrimFunc, compared_with
+from tileworkbench.kernels.page import TABLE, PrimFunc, compared_with
 from tileworkbench.kernels.rmsnorm import rmsnorm_reference
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ def rmsnorm_backward(
     N: int,
     dtype: Any = T.float32,
     eps: float = 1e-6,
-    block_M: int = 64,
-    block_N: int = 256,
+    block_M: int = TABLE,
+    block_N: int = TABLE,
     threads: int = 128,
 ) -> PrimFunc:
     """The gradients [dX, dWeight] of `rmsnorm` with the same `eps`, from X, weight and dY.
@@ -108,8 +108,8 @@ def layernorm_backward(
     N: int,
     dtype: Any = T.float32,
     eps: float = 1e-5,
-    block_M: int = 64,
-    block_N: int = 256,
+    block_M: int = TABLE,
+    block_N: int = TABLE,
     threads: int = 128,
 ) -> PrimFunc:
     """The gradients [dX, dWeight, dBias] of `layernorm` with the same `eps`, from X, weight and dY.

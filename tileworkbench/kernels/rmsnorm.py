@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import tileworkbench.language as T
-from tileworkbench.kernels.page import Extent, PrimFunc, compared_with
+from tileworkbench.kernels.page import TABLE, Extent, PrimFunc, compared_with
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,7 +23,7 @@ def rmsnorm(
     N: int,
     dtype: Any = T.float32,
     eps: float = 1e-6,
-    block_M: int = 1,
+    block_M: int = TABLE,
     threads: int = 128,
 ) -> PrimFunc:
     """`Y = X / sqrt(mean(X**2) + eps) * weight`, row by row.
@@ -66,7 +66,7 @@ def add_rmsnorm(
     N: int,
     dtype: Any = T.float32,
     eps: float = 1e-6,
-    block_M: int = 1,
+    block_M: int = TABLE,
     threads: int = 128,
 ) -> PrimFunc:
     """`S = X + R` and `Y = S / sqrt(mean(S**2) + eps) * weight`: a residual stream and its norm.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import tileworkbench.language as T
-from tileworkbench.kernels.page import Extent, PrimFunc, compared_with
+from tileworkbench.kernels.page import TABLE, Extent, PrimFunc, compared_with
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,7 +30,7 @@ def rope(
     dim: int,
     dtype: Any = T.float32,
     interleaved: bool = False,
-    block_S: int = 8,
+    block_S: int = TABLE,
     threads: int = 128,
 ) -> PrimFunc:
     """Turn each pair of elements of `X` by the angle of its position and pair.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import tileworkbench.language as T
-from tileworkbench.kernels.page import Extent, PrimFunc, compared_with
+from tileworkbench.kernels.page import TABLE, Extent, PrimFunc, compared_with
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,7 +18,7 @@ def softmax_reference(x: Tensor) -> Tensor:
 
 @compared_with(softmax_reference)
 def softmax(
-    M: Extent, N: int, dtype: Any = T.float32, block_M: int = 1, threads: int = 128
+    M: Extent, N: int, dtype: Any = T.float32, block_M: int = TABLE, threads: int = 128
 ) -> PrimFunc:
     """`Y = softmax(X)` for rows that fit into fast memory whole.
 
@@ -50,8 +50,8 @@ def online_softmax(
     M: Extent,
     N: Extent,
     dtype: Any = T.float32,
-    block_M: int = 1,
-    block_N: int = 1024,
+    block_M: int = TABLE,
+    block_N: int = TABLE,
     threads: int = 128,
 ) -> PrimFunc:
     """`Y = softmax(X)` for rows of any length, read in pieces of `block_N` twice.

@@ -6,7 +6,7 @@ from typing import Any
 
 import tileworkbench.language as T
 from tileworkbench.kernels.matmul import accumulator, matmul_reference
-from tileworkbench.kernels.page import PrimFunc, compared_with
+from tileworkbench.kernels.page import TABLE, PrimFunc, compared_with
 
 
 @compared_with(matmul_reference)
@@ -16,9 +16,9 @@ def split_k_matmul(
     K: int,
     dtype: Any = T.float32,
     splits: int = 4,
-    block_M: int = 64,
-    block_N: int = 64,
-    block_K: int = 32,
+    block_M: int = TABLE,
+    block_N: int = TABLE,
+    block_K: int = TABLE,
     num_stages: int = 2,
     threads: int = 128,
     deterministic: bool = False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import tileworkbench.language as T
-from tileworkbench.kernels.page import Extent, PrimFunc, compared_with
+from tileworkbench.kernels.page import TABLE, Extent, PrimFunc, compared_with
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,7 +19,7 @@ def topk_reference(x: Tensor, *, k: int) -> tuple[Tensor, Tensor]:
 
 @compared_with(topk_reference)
 def topk(
-    M: Extent, N: int, k: int, dtype: Any = T.float32, block_M: int = 1, threads: int = 128
+    M: Extent, N: int, k: int, dtype: Any = T.float32, block_M: int = TABLE, threads: int = 128
 ) -> PrimFunc:
     """The `k` largest elements of each row in falling order, and where they are.
 

@@ -14,6 +14,7 @@ from tileworkbench.bench.units import format_bytes, format_time
 from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.target import parse_target
+from tileworkbench.kernels.tiles import Tiles
 from tileworkbench.tuning.sweep import Sweep, SweepPoint, sweep
 from tileworkbench.viz.model import html
 from tileworkbench.workbench.kernel import Kernel
@@ -90,7 +91,8 @@ class Suggestion:
 @dataclass(frozen=True, slots=True)
 class Suggestions:
     """Configurations of a kernel, the one that is predicted to be the fastest first; `refused` are
-    those that do not compile, with the reason. `model` says what the predictions rest on.
+    those that do not compile, with the reason. `model` says what the predictions rest on, `default`
+    what a kernel of the library has for the target where nobody says.
     """
 
     name: str
@@ -99,6 +101,7 @@ class Suggestions:
     refused: tuple[tuple[Mapping[str, Any], str], ...]
     model: str = ""
     interrupted: bool = False
+    default: Tiles | None = None
 
     @property
     def configs(self) -> list[dict[str, Any]]:
@@ -169,11 +172,21 @@ class Suggestions:
     def _notes(self) -> list[str]:
         notes = [f"the first: {self.ranked[0].why}"] if self.ranked else []
         notes += [f"predicted by {self.model}"] if self.model else []
+        notes += [self._default_note(self.default)] if self.default else []
         if self.refused:
             notes.append(f"{len(self.refused)} more are refused")
         if self.interrupted:
             notes.append("interrupted: the rest was not tried")
         return notes
+
+    def _default_note(self, default: Tiles) -> str:
+        """Where the library's default stands among these."""
+        for place, each in enumerate(self.ranked, 1):
+            if all(each.config.get(name, size) == size for name, size in default.sizes.items()):
+                ratio = each.predicted_ms / self.ranked[0].predicted_ms
+                here = f"here number {place}, {ratio:.2f} times the first"
+                return f"the library's default: {default}; {here}"
+        return f"the library's default: {default}; not among these"
 
 
 def suggest(
@@ -211,7 +224,10 @@ def suggest(
             f"there is no prediction for '{made.fn.__name__}' on '{tried.target}'",
             hint="shapes must be numbers, and a GPU one whose rates are published",
         )
-    return Suggestions(made.fn.__name__, tried.target, ranked, refused, model, tried.interrupted)
+    tiles = getattr(made.fn, "tiles", None)
+    default = tiles if isinstance(tiles, Tiles) and tiles.sizes else None
+    facts = ranked, refused, model, tried.interrupted, default
+    return Suggestions(made.fn.__name__, tried.target, *facts)
 
 
 def _ranked(

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tileworkbench.bench.alone import lock_path, open_lock
 from tileworkbench.compiler.diagnostics import UnsupportedError
 
 
 def lock_file() -> Path:
     """The file that this user's processes on this machine lock."""
-    return Path(tempfile.gettempdir()) / f"tileworkbench-{os.getuid()}.lock"
+    return lock_path()
 
 
 @contextmanager
@@ -37,9 +37,8 @@ def measuring() -> Iterator[None]:
 
 @contextmanager
 def _locked(kind: int) -> Iterator[None]:
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        handle = os.open(lock_file(), flags, 0o600)
+        handle = open_lock(lock_file())
     except OSError as error:
         raise UnsupportedError(
             f"nothing can be measured, since '{lock_file()}' cannot be opened: {error.strerror}",
