@@ -131,6 +131,8 @@ def compile_prim_func(
             f"tw.compile takes a T.prim_func, not '{type(func).__name__}'",
             hint="decorate a function with @T.prim_func, or use @tw.jit and its .compile()",
         )
+    func = func.for_target(target)
+    options = replace(options, defaults=func.defaults)
     return _recipe(with_outputs(func.program, out_idx), target, func.source, options).compile(make)
 
 
@@ -214,6 +216,7 @@ class Jit:
         make: MakeKernel = Kernel,
         prepare: Callable[[Program], Program] = _unchanged,
     ) -> None:
+        fn = getattr(fn, "for_target", lambda _: fn)(target)  # the library's defaults for it
         functools.update_wrapper(self, fn)
         self.fn = fn
         self.target = target
@@ -413,7 +416,8 @@ class Jit:
     ) -> Recipe:
         func = self._traced(args, kwargs)
         program = self._prepare(with_outputs(func.program, self._out_idx))
-        return _recipe(program, self.target, func.source, self._options(arguments))
+        options = replace(self._options(arguments), defaults=func.defaults)
+        return _recipe(program, self.target, func.source, options)
 
     def constants(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """(the part of `values` that a compilation by name takes, the names it still lacks).

@@ -49,7 +49,8 @@ class JITKernel(Kernel):
         choice = read_target(target)
         make = functools.partial(self._hold, asked=choice.asked)
         if isinstance(func, PrimFunc):
-            func = replace(func, program=choice.prepare(func.program))
+            func = func.for_target(choice.target)
+            func = replace(func, program=choice.prepare(func.program), remake=None)
         options = Options(fast_math=is_fast(pass_configs))
         compile_prim_func(func, out_idx, choice.target, options, make)
 

@@ -55,6 +55,7 @@ class Options:
     disabled: tuple[str, ...] = ()  # optional passes that are left out
     edit: Edit | None = None  # a program put between two passes
     code: str | None = None  # a text in place of the generated one
+    defaults: str = ""  # the library's tile sizes in it, and where they come from
 
     @property
     def is_edited(self) -> bool:
@@ -217,6 +218,7 @@ class Compilation:
             facts=tuple(print_expr(fact) for fact in self.facts),
             variants=tuple(variant.record for variant in variants),
             disabled=self.options.disabled,
+            defaults=self.options.defaults,
             stop=stop,
         )
 

@@ -118,8 +118,13 @@ def _recorded(compilation: Compilation) -> Iterator[None]:
         stopped = stopped_lowering(error)
         if stopped is not None:
             record = compilation.record(stopped.snapshots, "", "", (), stop=stopped.stop)
-            setattr(error, _RECORD, record)
+            keep_record(error, record)
         raise
+
+
+def keep_record(error: BaseException, record: CompileRecord | None) -> None:
+    """`record_of` finds from now on what was done until `error`."""
+    setattr(error, _RECORD, record)
 
 
 def record_of(error: BaseException) -> CompileRecord | None:

@@ -147,6 +147,16 @@ def check_uses(program: Program, target: Target) -> None:
             )
 
 
+def step_of(target: Target, name: str, number: int = 0) -> Pass:
+    """The pass of `target` with that name, `number` further ones before it. Raises `LookupError`
+    where there is none.
+    """
+    steps = [step for step in pipeline(target, sanitize=True) if pass_name(step) == name]
+    if number >= len(steps):
+        raise LookupError(f"'{target}' has no pass '{name}' after {number} others of that name")
+    return steps[number]
+
+
 def optional_passes(target: Target) -> list[str]:
     """The names of the passes of `target` that can be switched off."""
     return _optional(pipeline(target))

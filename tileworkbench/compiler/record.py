@@ -58,7 +58,8 @@ class CompileRecord:
     `snapshots` one per pass, `code` the generated text, `asm` the machine's, or empty until asked
     for. `warnings` carry spans. `cached` says where the machine code came from: "", "memory" or
     "disk". `variants` are the records of the same kernel compiled under assumptions, `facts` what a
-    variant assumes. `disabled` are the passes that were switched off. `stop` is the pass that
+    variant assumes. `disabled` are the passes that were switched off, `defaults` the library's tile
+    sizes where nobody gave others, and where they come from. `stop` is the pass that
     failed, in the record of a compilation that did not end; `snapshots` are those before it.
     """
 
@@ -79,6 +80,7 @@ class CompileRecord:
     facts: tuple[str, ...] = ()
     variants: tuple[CompileRecord, ...] = ()
     disabled: tuple[str, ...] = ()
+    defaults: str = ""
     stop: Stop | None = None
     schema: int = SCHEMA
 
@@ -88,7 +90,8 @@ class RunRecord:
     """One measurement: `times_us` are the rounds of one kernel call each.
 
     `comparison` says how fast it was beside another callable, if anything; `dtype` what is
-    computed with, where that is known.
+    computed with, where that is known. `cold` says that each call found nothing of its arguments
+    in any cache.
     """
 
     name: str
@@ -100,3 +103,4 @@ class RunRecord:
     extra: tuple[tuple[str, float], ...] = field(default=())
     comparison: str = ""
     dtype: str = ""
+    cold: bool = False

@@ -8,15 +8,23 @@ from difflib import SequenceMatcher, get_close_matches
 from typing import TYPE_CHECKING
 
 from tileworkbench.compiler.compilation import Source
-from tileworkbench.compiler.diagnostics import ArgumentError, Span, TileValueError
-from tileworkbench.compiler.driver import compile_program
+from tileworkbench.compiler.device.host.llvm import NativeError
+from tileworkbench.compiler.diagnostics import (
+    ArgumentError,
+    CompileError,
+    Span,
+    TileError,
+    TileValueError,
+    VerifyError,
+)
+from tileworkbench.compiler.driver import compile_program, keep_record, record_of
 from tileworkbench.compiler.ir.parser import parse
 from tileworkbench.compiler.ir.printer import print_lines
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
 from tileworkbench.compiler.ir.stmt import Stmt
 from tileworkbench.compiler.ir.verify import verify
-from tileworkbench.compiler.lowering import EDITED, Edit
+from tileworkbench.compiler.lowering import EDITED, Edit, stopped_lowering
 from tileworkbench.compiler.record import CompileRecord
 
 if TYPE_CHECKING:
@@ -40,8 +48,52 @@ def edit_ir(kernel: Kernel, text: str, after: str | int, file: str = "<ir>") -> 
     step = sum(snapshot.name != EDITED for snapshot in record.snapshots[:index])
     source = Source(record.source, record.source_file, record.first_line)
     changed = replace(options, edit=Edit(step, program, program.sites))
-    made = compile_program(record.program, record.target, source=source, options=changed)
+    try:
+        made = compile_program(record.program, record.target, source=source, options=changed)
+    except (VerifyError, NativeError) as error:  # mistakes of a step, if it were not edited
+        raise _broken_by_edit(error, Span(file, _first_change(edited, before))) from error
+    except TileError:
+        raise
+    except Exception as error:  # a later step counts on what no rule of the verifier says
+        raise _not_taken(error, Span(file, _first_change(edited, before))) from error
     return type(kernel)(made)
+
+
+def _not_taken(error: Exception, span: Span) -> CompileError:
+    """What ended the compilation of edited IR that the verifier had let pass."""
+    made = CompileError(
+        f"{_step_of(error)} cannot take the IR as it was edited: {type(error).__name__}: {error}",
+        span,
+        hint="this is the first line that was edited; later steps count on more than is verified",
+    )
+    keep_record(made, record_of(error))
+    return made
+
+
+def _broken_by_edit(error: TileError, span: Span) -> CompileError:
+    """What a step made of edited IR, and that the next did not take."""
+    made = CompileError(
+        error.message,
+        error.span or span,
+        hint=f"the IR that {_step_of(error)} was given is an edited one: the edit is the likely "
+        f"cause, from its line {span.line} on; if the unedited kernel fails too, it is a bug in "
+        "tileworkbench",
+    )
+    keep_record(made, record_of(error))
+    return made
+
+
+def _step_of(error: Exception) -> str:
+    """The step that an error ended."""
+    stopped = stopped_lowering(error)
+    return f"the pass '{stopped.stop.name}'" if stopped else "the code generator"
+
+
+def _first_change(edited: Program, before: Program) -> int:
+    """The line of the text on which the first difference stands."""
+    texts, old = ([line.text for line in print_lines(each)] for each in (edited, before))
+    kept = _kept_lines(old, texts)
+    return next((at for at in range(len(texts)) if at not in kept), len(texts) - 1) + 1
 
 
 def find_pass(record: CompileRecord, after: str | int) -> int:

@@ -19,6 +19,7 @@ from tileworkbench.compiler.diagnostics import (
 )
 from tileworkbench.compiler.driver import compile_program
 from tileworkbench.compiler.fast_dataclass import dataclass
+from tileworkbench.compiler.ir.program import Program
 from tileworkbench.editing.child import compile_code, run_code
 from tileworkbench.isolation.process import ChildError, Process, ProcessEndedError
 from tileworkbench.workbench.checking import wide
@@ -80,7 +81,8 @@ def edit_source(
     made = compile_program(record.program, record.target, source=source, options=options)
     mine = copy.deepcopy(list(arguments))
     returned = kernel(*mine)
-    difference = _difference((reply["returned"], reply["arguments"]), ([returned], mine))
+    results = (reply["returned"], reply["arguments"]), ([returned], mine)
+    difference = _difference(_names(record.program, mine), *map(_tensors, results))
     said = f"{record.name} with this code ran in a process of its own: {difference}"
     return Trial(type(kernel)(made), said)
 
@@ -141,23 +143,32 @@ def _refusal(
     return TileSyntaxError(f"{what}: {messages[0].removeprefix(_REJECTED)}")
 
 
-def _difference(results: Any, expected: Any) -> str:
-    """How two results with their arguments compare."""
-    pairs = list(zip(_arrays(results), _arrays(expected), strict=True))
-    total = sum(one.size for one, _ in pairs)
-    differ = [(one != other) & ~(np.isnan(one) & np.isnan(other)) for one, other in pairs]
-    count = sum(int(each.sum()) for each in differ)
-    if not count:
-        return "its results are the same"
-    worst = max(
-        float(np.nanmax(np.abs(one - other)[where], initial=0.0))
-        for (one, other), where in zip(pairs, differ, strict=True)
-    )
-    return f"its results differ in {count} of {total} elements, by at most {worst:.2g}"
+def _names(program: Program, arguments: Sequence[Any]) -> list[str]:
+    """What a call returns and what it was given, by name."""
+    params = program.params
+    if len(arguments) == len(params):  # all are given, and nothing is returned
+        return [param.name for param in params]
+    returned = [params[at].name for at in program.returns]
+    return [*returned, *(param.name for param in params if not param.output)]
 
 
-def _arrays(value: Any) -> list[Any]:
-    """Every tensor of a structure, as float64."""
-    if isinstance(value, list | tuple):
-        return [array for each in value for array in _arrays(each)]
-    return [wide(value)] if hasattr(value, "shape") else []
+def _tensors(given: tuple[Any, Sequence[Any]]) -> list[Any]:
+    """What a call returned and what it was given, one after the other: tensors, and scalars."""
+    (returned,), arguments = given
+    made = returned if isinstance(returned, list | tuple) else [returned]
+    return [*(each for each in made if each is not None), *arguments]
+
+
+def _difference(names: Sequence[str], results: Sequence[Any], expected: Sequence[Any]) -> str:
+    """How two results with their arguments compare, tensor by tensor."""
+    texts = []
+    for name, result, wanted in zip(names, results, expected, strict=True):
+        if not hasattr(wanted, "shape"):
+            continue
+        one, other = wide(result), wide(wanted)
+        differ = (one != other) & ~(np.isnan(one) & np.isnan(other))
+        if count := int(differ.sum()):
+            worst = float(np.nanmax(np.abs(one - other)[differ], initial=0.0))
+            elements = "element" if one.size == 1 else "elements"
+            texts.append(f"'{name}' in {count} of {one.size} {elements}, by at most {worst:.2g}")
+    return f"its results differ: {'; '.join(texts)}" if texts else "its results are the same"

@@ -18,7 +18,7 @@ from tileworkbench.viz.model.passes_static import stopped_html, stopped_text
 from tileworkbench.viz.model.playground import Sheet, Typed, play_html
 from tileworkbench.viz.model.text import plain_line
 from tileworkbench.viz.model.view import KernelView
-from tileworkbench.viz.model.views import VIEWS, explanation, view_html
+from tileworkbench.viz.model.views import VIEWS, explanation, view_html, view_text
 
 if TYPE_CHECKING:
     from tileworkbench.bench.timing import BenchResult
@@ -134,6 +134,7 @@ def show(view: KernelView, which: str = "card") -> ViewWidget:
     ``diff`` and ``diff:PASS`` are the passes, of which a reader without a kernel sees what the pass
     (by default the first that changed something) did to the IR.
     ``all`` is the card, which has a tab for each view. A view that has nothing to show says why.
+    Where no notebook keeps the output, its text has the view's numbers, too.
 
     Raises:
         ArgumentError: no such view, pass or buffer.
@@ -147,6 +148,8 @@ def show(view: KernelView, which: str = "card") -> ViewWidget:
         shown = "passes" if name == "diff" else name
         if shown in VIEWS and not VIEWS[shown].missing(view):
             made.about = explanation(view, shown)
+        if shown in VIEWS and shown != "passes" and not in_notebook():  # which keeps one line
+            made.tell(view_text(view, shown))
         return made
     except ValueError as error:
         raise ArgumentError(str(error)) from None

@@ -235,6 +235,14 @@ interface LayoutChoice {
   [more: string]: any;
 }
 
+/** CuTe's Swizzle<b, m, s> of a tile's places, over whole rows or chunks of so many bytes of them. */
+interface Swizzle {
+  b: number;
+  m: number;
+  s: number;
+  chunk: number;
+}
+
 /** What a line costs, and the lines of a cell with their costs; of viz/model/lines.py. */
 interface Cost {
   line: number;
@@ -246,6 +254,12 @@ interface LineCosts {
   first: number;
   costs: Cost[];
   [more: string]: any;
+}
+/** Of viz/model/counted_lines.py: each group of columns with the heads below it. */
+interface CountedLines {
+  note: string;
+  groups: [string, string[]][];
+  rows: { line: number; name: string; cells: string[] }[];
 }
 interface Metric {
   label: string;
@@ -264,6 +278,28 @@ interface PassDiff {
   [more: string]: any;
 }
 type PassTree = any;
+
+/** One application of a rule: `number` is the line of the program before, 0 for none. */
+interface PassRewrite {
+  rule: string;
+  source: number;
+  /** Which program's line `number` is. */
+  side: "before" | "after";
+  number: number;
+  statement: string;
+  before: string;
+  after: string;
+}
+
+/** What the rules of a pass did, see `viz/model/pass_rules.py`. */
+interface PassRules {
+  index: number;
+  rules: { name: string; doc: string; count: number }[];
+  rewrites: PassRewrite[];
+  total: number;
+  /** What a pass without rules did, in a sentence. */
+  whole: string;
+}
 
 /** What is known of a name of the IR. */
 interface NameFacts {

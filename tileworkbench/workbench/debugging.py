@@ -10,6 +10,7 @@ from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.stmt import Kernel as Launch
 from tileworkbench.compiler.ir.stmt import Print
+from tileworkbench.workbench.counting import CountedFacts
 from tileworkbench.workbench.simulation import on_host
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from tileworkbench.workbench.kernel import Kernel
 
 
-class Debugging:
+class Debugging(CountedFacts):
     """The part of a `Kernel` that looks into runs of it."""
 
     _inputs: tuple[Any, ...] | None = None
@@ -32,6 +33,7 @@ class Debugging:
         and checks have their own. They are looked at when a view runs. Returns the kernel.
         """
         self._inputs, self._footprint, self._numerics, self._prints = args, None, None, None
+        self._counted = None
         return self
 
     def footprint(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tileworkbench.compiler.compilation import CompiledKernel, Options, Source
 from tileworkbench.compiler.diagnostics import ArgumentError, RunError
 from tileworkbench.compiler.ir.program import Program
+from tileworkbench.workbench.counting import count_for_view
 from tileworkbench.workbench.debugging import Debugging
 from tileworkbench.workbench.kernel_facts import KernelFacts
 from tileworkbench.workbench.replays import trouble_in, trouble_of
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tileworkbench.editing.source import Trial
     from tileworkbench.shipping import Shipment
     from tileworkbench.viz.model.error_map import ErrorMap
+    from tileworkbench.viz.model.swizzles import Swizzled
     from tileworkbench.viz.model.view import KernelView
     from tileworkbench.viz.model.what_if import Alternative
     from tileworkbench.workbench.annotation import LineCost
@@ -60,7 +62,7 @@ class Kernel(KernelFacts, Debugging):
         self._watches_calls = self._watches_indices or bool(compiled.record.warnings)
         self._bench: BenchResult | None = None
         self._roofline = False
-        self._annotated = False
+        self._annotated = self._counts_lines = False
 
     @cached_property
     def trail(self) -> Trail:
@@ -193,13 +195,22 @@ class Kernel(KernelFacts, Debugging):
         when it stands in the kernel. Raises `ArgumentError` for a kernel without such a tile, or a
         tile that can have no other layout.
         """
-        from tileworkbench.viz.model.tiles import find_tile
+        from tileworkbench.viz.model.tiles import movable_tile
         from tileworkbench.viz.model.what_if import compiled_alternatives
 
-        tile = find_tile(self.view(), buffer)
-        if tile.fixed:
-            raise ArgumentError(f"the layout of '{buffer}' cannot be changed: {tile.fixed}")
-        return compiled_alternatives(self.record, tile)
+        return compiled_alternatives(self.record, movable_tile(self.view(), buffer))
+
+    def swizzles(self, buffer: str, few: int = 3) -> tuple[Swizzled, ...]:
+        """CuTe's swizzles <B, M, S> of a tile in shared memory with the fewest wavefronts of all
+        its accesses, of equals those that XOR the fewest bits; no code is compiled.
+
+        `each.swizzle.layout(shape, bits)` is the layout for `T.annotate_layout`, `bits` of an
+        element. Raises `ArgumentError` as `what_if` does.
+        """
+        from tileworkbench.viz.model.swizzles import best
+        from tileworkbench.viz.model.tiles import movable_tile
+
+        return best(movable_tile(self.view(), buffer), few)
 
     def edit_ir(self, text: str, after: str | int) -> Kernel:
         """A kernel that has `text`, IR as `passes` prints it, as its program after the pass `after`
@@ -331,11 +342,18 @@ class Kernel(KernelFacts, Debugging):
     # Measurements
 
     def bench(
-        self, *args: Any, rounds: int = 0, against: Callable[..., Any] | None = None
+        self,
+        *args: Any,
+        rounds: int = 0,
+        against: Callable[..., Any] | None = None,
+        cold: bool = False,
     ) -> BenchResult:
         """Time calls of the kernel with these arguments (random ones where none are given), beside
         those of `against` with the same if given; see `BenchResult`. `against` has to be done when
         it returns.
+
+        Each call finds in the caches what the one before it left there; with `cold` it finds none
+        of its arguments there, and nothing of what the last call returned. Results say which.
 
         Ctrl-C raises `BenchInterrupted`; the kernel keeps what was measured before.
         """
@@ -344,7 +362,8 @@ class Kernel(KernelFacts, Debugging):
         from tileworkbench.workbench.inputs import make_inputs
 
         try:
-            self._bench = bench_kernel(self, args or make_inputs(self.program), rounds, against)
+            inputs = args or make_inputs(self.program)
+            self._bench = bench_kernel(self, inputs, rounds, against, cold)
         except BenchInterrupted as error:
             (self._bench,) = error.results.values()
             raise
@@ -366,9 +385,13 @@ class Kernel(KernelFacts, Debugging):
         self._roofline = shown
         return self
 
-    def with_costs(self, shown: bool = True) -> Kernel:
-        """Whether the card opens at its source, lines shaded by their costs. Returns the kernel."""
-        self._annotated = shown
+    def with_costs(self, shown: bool = True, counted: bool = False) -> Kernel:
+        """Whether the card opens at its source, lines shaded by their costs; `counted` adds what
+        `count_traffic` counts of each line, or why nothing can be counted. Returns the kernel.
+        """
+        self._annotated, self._counts_lines = shown, counted
+        if counted:
+            count_for_view(self, seconds=1.0)
         return self
 
     def view(self, roofline: bool = False) -> KernelView:
@@ -387,6 +410,8 @@ class Kernel(KernelFacts, Debugging):
 
         if view == "footprint" and self._footprint is None:
             self.footprint(seconds=1.0)
+        if view == "roofline":
+            count_for_view(self, seconds=1.0)
         return show(self.view(roofline=self._roofline or view == "roofline"), view or "card")
 
     def to_dict(self, view: str = "card") -> list[dict[str, Any]]:

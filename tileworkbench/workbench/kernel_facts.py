@@ -171,7 +171,7 @@ class KernelFacts(PipelineFacts, ReplayFacts):
     @cached_property
     def passes(self) -> Passes:
         """One snapshot per pass."""
-        return Passes(self.program, self._compiled.record.snapshots)
+        return Passes(self._compiled.record)
 
     @cached_property
     def layouts(self) -> Mapping[str, Layout | Fragment]:

@@ -14,6 +14,7 @@ from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.lowering import EDITED
 from tileworkbench.compiler.sim.report import AccessCount
 from tileworkbench.viz.model.view import KernelView
+from tileworkbench.workbench.counting import counted_for
 
 if TYPE_CHECKING:
     from tileworkbench.bench.points import Machine, Point
@@ -55,6 +56,7 @@ def make_view(kernel: Kernel, roofline: bool) -> KernelView:
         pipelining=kernel,
         debugging=kernel,
         replays=kernel,
+        line_traffic=kernel._counted if kernel._counts_lines else None,
         annotated=kernel._annotated,
         line_costs=lambda: [cost.to_dict() for cost in kernel.line_costs],
         occupancy=kernel.occupancy,
@@ -71,7 +73,9 @@ def make_view(kernel: Kernel, roofline: bool) -> KernelView:
     if machine is None or not points:
         return made
     trail = kernel.trail.on(machine.name)
-    trailed = tuple(replace(point, trail=trail) for point in points)
+    trailed = tuple(
+        replace(point, trail=trail, counted=counted_for(kernel, point)) for point in points
+    )
     return replace(made, machine=machine, points=trailed)
 
 
@@ -174,7 +178,8 @@ def follow(kernel: Kernel, previous: Kernel | None, change: tuple[str, ...]) -> 
     if not points and result is not None and not math.isnan(result.flops + result.bytes_):
         # A measured time has a place under roofs that may be known later.
         time_us = 1e3 * result.median
-        points = (Point(result.name, result.flops, result.bytes_, time_us, result.dtype, "DRAM"),)
+        facts = (result.name, result.flops, result.bytes_, time_us, result.dtype, "DRAM")
+        points = (Point(*facts, cold=result.cold),)
         machine = Machine(machine_name(), ())
     point = points[0] if points else None
     kernel.trail = next_trail(previous.trail, point, machine, change)
@@ -194,7 +199,13 @@ def _on_gpu(kernel: Kernel) -> tuple[Machine | None, tuple[Point, ...]]:
     point = replace(point, traffic=tuple(kernel.traffic.items()))
     if kernel._bench is not None:
         time_us = 1e3 * kernel._bench.median
-        point = replace(point, time_us=time_us, predicted_us=point.time_us, predicted=False)
+        point = replace(
+            point,
+            time_us=time_us,
+            predicted_us=point.time_us,
+            predicted=False,
+            cold=kernel._bench.cold,
+        )
     return machine, (point,)
 
 
@@ -212,6 +223,8 @@ def _on_cpu(kernel: Kernel, measures: bool) -> tuple[Machine | None, tuple[Point
     traffic = tuple(kernel.traffic.items())
     if kernel._bench is not None:
         measured = result_points(kernel._bench, machine())
+        if kernel._bench.cold:  # the model is of a call whose data a call before it has left
+            return machine(), measured
         return machine(), tuple(
             replace(point, predicted_us=predicted_us, causes=causes, traffic=traffic)
             for point in measured

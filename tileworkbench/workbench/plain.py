@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
 from tileworkbench.compiler.layout import Fragment
 from tileworkbench.compiler.record import Count
+from tileworkbench.workbench.counting import COUNTED, counted_lines
 
 if TYPE_CHECKING:
     from tileworkbench.workbench.kernel import Kernel
@@ -40,12 +41,26 @@ def card(kernel: Kernel) -> list[Row]:
 
 
 def source(kernel: Kernel) -> list[Row]:
-    """A row per line of the kernel that costs something (`kernel.line_costs`)."""
-    return [_plain(cost.to_dict()) for cost in kernel.line_costs]
+    """A row per line of the kernel that costs something (`kernel.line_costs`), with what was
+    counted of it (`kernel.count_traffic`): None where it was not. All ``counted_`` numbers
+    together, those of line 0 too, are the kernel's: line 0 is what belongs to no line of its text.
+    """
+    from tileworkbench.workbench.annotation import LineCost
+
+    costs = {cost.line: cost for cost in kernel.line_costs}
+    counted = counted_lines(kernel)
+    lines = sorted(costs.keys() | {line for line, own in counted.items() if any(own.values())})
+    nothing = dict.fromkeys(COUNTED, 0.0 if counted else None)
+    return [
+        _plain((costs.get(line) or LineCost(line)).to_dict()) | counted.get(line, nothing)
+        for line in lines
+    ]
 
 
 def passes(kernel: Kernel) -> list[Row]:
-    """A row per pass (`kernel.passes`): name, first sentence, whether it changed anything."""
+    """A row per pass (`kernel.passes`): name, first sentence, whether it changed anything, and how
+    often it applied each of its rules; `kernel.passes[name].to_dict()` has the rewrites.
+    """
     return [
         {
             "index": index,
@@ -54,8 +69,9 @@ def passes(kernel: Kernel) -> list[Row]:
             "changed": snapshot.changed,
             "disabled": snapshot.disabled,
             "time_us": snapshot.time_us,
+            "rules": snapshot.rules,
         }
-        for index, snapshot in enumerate(kernel.record.snapshots, 1)
+        for index, snapshot in enumerate(kernel.passes, 1)
     ]
 
 
@@ -106,9 +122,17 @@ def roofline(kernel: Kernel) -> list[Row]:
     """A row per point; predicted where nothing was measured. Ceilings of this machine are measured
     when they are first needed, which takes seconds.
     """
-    names = ("name", "flops", "bytes_", "time_us", "dtype", "level", "threads", "predicted")
+    names = ("name", "flops", "bytes_", "time_us", "dtype", "level", "threads", "predicted", "cold")
     points = kernel.view(roofline=True).points
-    return [_plain({name: getattr(point, name) for name in names}) for point in points]
+    return [
+        {
+            **_plain({name: getattr(point, name) for name in names}),
+            "model_bytes": dict(point.traffic),
+            "counted_bytes": {} if point.counted is None else point.counted.by_level,
+            "counted": "" if point.counted is None else point.counted.note,
+        }
+        for point in points
+    ]
 
 
 def errors(kernel: Kernel) -> list[Row]:

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from functools import cached_property
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.ir.printer import print_program
-from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.record import Snapshot
+from tileworkbench.compiler.record import CompileRecord
+from tileworkbench.compiler.rewrites import RewriteText, counts_of, rewrites_of, texts_of
 
 
 class PassSnapshot:
     """The program after one pass: `.name`, `.ir` (text), `.changed`, `.time_us`, `.program`.
 
     `.lost` is what a kernel lacks where the pass is switched off (`tw.compile(..., disable=...)`),
-    empty for a pass that must run; `.disabled` whether it is switched off.
+    empty for a pass that must run; `.disabled` whether it is switched off. What it rewrote by which
+    rule is in `.rules` and `.rewrites`; the pass runs once more when they are first asked for.
+    `.changes` are those of statements.
     """
 
-    __slots__ = ("changed", "disabled", "doc", "lost", "name", "program", "time_us")
-
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, record: CompileRecord, index: int) -> None:
+        snapshot = record.snapshots[index]
+        self._record, self._index = record, index
         self.name, self.doc = snapshot.name, snapshot.doc
         self.program, self.changed = snapshot.program, snapshot.changed
         self.time_us, self.lost, self.disabled = snapshot.time_us, snapshot.lost, snapshot.disabled
@@ -31,6 +35,38 @@ class PassSnapshot:
         """The program as text."""
         return print_program(self.program)
 
+    @cached_property
+    def rewrites(self) -> tuple[RewriteText, ...]:
+        """What its rules rewrote, in order: rule, line of the source, before and after. Empty for a
+        pass that does not work by rules.
+        """
+        return tuple(texts_of(self._record, rewrites_of(self._record, self._index)))
+
+    @property
+    def rules(self) -> dict[str, int]:
+        """How often it applied each of its rules, the most frequent first."""
+        return counts_of(self.rewrites)
+
+    @cached_property
+    def changes(self) -> tuple[RewriteText, ...]:
+        """What it did to statements, in their order: each row's `rule` is ``add Barrier``, ``remove
+        Let``, ``rewrite Alloc``, ``move For`` or, of another kind than before, ``Copy to For``. All
+        there is to say of a pass that works on the whole kernel, without rules.
+        """
+        from tileworkbench.viz.model.pass_changes import changes_of
+
+        return tuple(changes_of(self._record, self._index))
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """`rewrites` as plain data, a row each; `changes` of a pass without rules."""
+        return [asdict(each) for each in self.rewrites or self.changes]
+
+    def to_frame(self) -> Any:
+        """The same as a ``pandas.DataFrame``. Raises `UnsupportedError` without pandas."""
+        from tileworkbench.workbench.plain import frame_of
+
+        return frame_of(self.to_dict())
+
     def __repr__(self) -> str:
         state = "changed" if self.changed else "no change"
         return f"<pass {self.name}: {'switched off' if self.disabled else state}>"
@@ -39,9 +75,9 @@ class PassSnapshot:
 class Passes(Sequence[PassSnapshot]):
     """The snapshots of a compilation, by position or by name."""
 
-    def __init__(self, program: Program, snapshots: tuple[Snapshot, ...]) -> None:
-        self._program = program
-        self._snapshots = [PassSnapshot(snapshot) for snapshot in snapshots]
+    def __init__(self, record: CompileRecord) -> None:
+        self._program = record.program
+        self._snapshots = [PassSnapshot(record, at) for at in range(len(record.snapshots))]
 
     def __len__(self) -> int:
         return len(self._snapshots)

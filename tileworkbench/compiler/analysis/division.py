@@ -13,30 +13,54 @@ from tileworkbench.compiler.ir.types import DType
 
 
 def divide(division: Binary, ranges: Ranges) -> Expr | None:
-    """A simpler form of `x // c` or `x % c` (Python's, with a constant c > 0), or None.
+    """A simpler form of `x // c` or `x % c` (Python's, with a constant c > 0), or None."""
+    if (const_int(division.b) or 0) <= 0 or not division.dtype.is_int:
+        return None
+    for rule in (drop_small, take_out_multiples, drop_low_digit):
+        made = rule(division, ranges)
+        if made is not None:
+            return made
+    return None
 
-    - `(a * c + b) // c` is `a + b // c`, and `% c` is `b % c`;
-    - `b // c` is 0 and `b % c` is `b` where 0 <= b < c;
-    - `(a * g + b) // c` is `a // (c / g)`, and `% c` is `a * g % c + b`, where g divides c and
-      0 <= b < g: b is a digit below all that the rest counts in.
-    """
-    divisor = const_int(division.b) or 0
-    if divisor <= 0 or not division.dtype.is_int:
-        return None
+
+def drop_small(division: Binary, ranges: Ranges) -> Expr | None:
+    """`x // c` is 0, and `x % c` is `x`, where 0 <= x < c."""
+    dtype = division.dtype
     linear = ranges.linear(division.a)
-    whole, rest = _parts(linear, divisor)
-    inside = _below(rest, divisor, ranges, division.dtype)
-    digits = None if inside else _split_digit(rest, divisor, ranges, division.dtype)
-    if not inside and not whole.terms and not whole.constant and digits is None:
+    if not _below(linear, _divisor(division), ranges, dtype):
         return None
+    return to_expr(linear, dtype) if division.op == "floormod" else const(0, dtype)
+
+
+def take_out_multiples(division: Binary, ranges: Ranges) -> Expr | None:
+    """`(a * c + x) // c` is `a + x // c`, and `(a * c + x) % c` is `x % c`; `drop_small` for x."""
+    divisor, dtype = _divisor(division), division.dtype
+    whole, rest = _parts(ranges.linear(division.a), divisor)
+    if not whole.terms and not whole.constant:
+        return None
+    inside = _below(rest, divisor, ranges, dtype)
+    digits = None if inside else _split_digit(rest, divisor, ranges, dtype)
     if division.op == "floormod":
-        if inside:
-            return to_expr(rest, division.dtype)
-        return _remainder(rest, digits, divisor, division.dtype)
-    quotient = to_expr(_scaled(whole, divisor), division.dtype)
-    if inside:
-        return quotient
-    return add(quotient, _quotient(rest, digits, divisor, division.dtype))
+        return to_expr(rest, dtype) if inside else _remainder(rest, digits, divisor, dtype)
+    quotient = to_expr(_scaled(whole, divisor), dtype)
+    return quotient if inside else add(quotient, _quotient(rest, digits, divisor, dtype))
+
+
+def drop_low_digit(division: Binary, ranges: Ranges) -> Expr | None:
+    """`(a * g + x) // c` is `a // (c / g)`, and `% c` is `a * g % c + x`, where g divides c and
+    0 <= x < g: x is a digit below all that the rest counts in.
+    """
+    divisor, dtype = _divisor(division), division.dtype
+    linear = ranges.linear(division.a)
+    digits = _split_digit(linear, divisor, ranges, dtype)
+    if digits is None:
+        return None
+    of = _remainder if division.op == "floormod" else _quotient
+    return of(linear, digits, divisor, dtype)
+
+
+def _divisor(division: Binary) -> int:
+    return const_int(division.b) or 0
 
 
 def _parts(linear: Linear, unit: int) -> tuple[Linear, Linear]:

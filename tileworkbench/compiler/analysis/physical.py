@@ -20,12 +20,16 @@ from tileworkbench.compiler.layout.digits import Digit, DigitSum, Term
 from tileworkbench.compiler.layout.layout import Layout
 
 
+def computable(layout: Layout) -> bool:
+    """Whether code can compute where the layout puts an element: it has a formula of digits."""
+    return layout.digits is not None
+
+
 def physical_index(
     layout: Layout, indices: Sequence[Expr], ranges: Ranges, dtype: DType
 ) -> Expr | None:
-    """The offset of an element in memory, in elements; None for a layout that is a table."""
-    sums = layout.digits
-    if sums is None:
+    """The offset of an element in memory, in elements; None for one that is not `computable`."""
+    if not computable(layout):
         return None
     linears = [ranges.linear(index) for index in indices]
     total: Expr = const(0, dtype)

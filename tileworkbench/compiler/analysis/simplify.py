@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from tileworkbench.compiler.analysis.division import divide
+from functools import wraps
+from typing import Any
+
+from tileworkbench.compiler.analysis.division import drop_low_digit, drop_small, take_out_multiples
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.build import const, const_int
 from tileworkbench.compiler.ir.expr import (
     COMPARISONS,
+    LOGICAL,
     Binary,
-    Call,
     Cast,
     Const,
     Expr,
@@ -17,66 +20,112 @@ from tileworkbench.compiler.ir.expr import (
     Unary,
 )
 from tileworkbench.compiler.ir.rewrite import Rewriter
+from tileworkbench.compiler.ir.rules import Rule, Rules
 from tileworkbench.compiler.ir.types import BOOL
 
 
 def simplified(value: Expr, ranges: Ranges) -> Expr:
     """`value` with what `ranges` decide folded."""
-    return Rewriter(Simplifier(ranges).expr)(value)  # type: ignore[no-any-return]
+    return Rewriter(Rules(EXPRESSIONS, ranges))(value)  # type: ignore[no-any-return]
 
 
-class Simplifier:
-    """Simplifies expressions by what is known of their variables."""
+def decide_comparison(node: Binary, ranges: Ranges) -> Expr | None:
+    """A comparison that the ranges of its variables decide is true or false."""
+    known = ranges.proves(node)
+    return None if known is None else const(known, BOOL)
 
-    def __init__(self, ranges: Ranges) -> None:
-        self.ranges = ranges
 
-    def expr(self, node: object) -> object:
-        """A node whose operands are simplified already, simplified."""
-        match node:
-            case Binary(op, a, b) if op in COMPARISONS:
-                known = self.ranges.proves(node)
-                return const(known, BOOL) if known is not None else self.rebuild(node)
-            case Binary("floordiv" | "floormod", a, b) if (
-                a.dtype.is_int and (const_int(b) or 0) > 0
-            ):
-                return divide(node, self.ranges) or self.rebuild(node)
-            case Binary("min" | "max" as op, a, b) if a.dtype.is_int:
-                order = self.ranges.proves(Binary("le", a, b, BOOL))
-                if order is None:
-                    order = _inverted(self.ranges.proves(Binary("le", b, a, BOOL)))
-                if order is not None:
-                    return a if order == (op == "min") else b
-                return node
-            case Binary():
-                return self.rebuild(node)
-            case Select(cond, then, other, lazy):
-                return build.select(cond, then, other, lazy) if isinstance(cond, Const) else node
-            case Unary("not", a):
-                return build.unary("not", a)
-            case Cast(value, dtype):
-                return build.cast(value, dtype) if isinstance(value, Const) else node
-            case Call():
-                return node
-        return node
+def choose_extremum(node: Binary, ranges: Ranges) -> Expr | None:
+    """`min` and `max` of integers whose order is known are one of them."""
+    a, b = node.a, node.b
+    if not a.dtype.is_int:
+        return None
+    order = ranges.proves(Binary("le", a, b, BOOL))
+    if order is None:
+        other = ranges.proves(Binary("le", b, a, BOOL))
+        order = None if other is None else not other
+    if order is None:
+        return None
+    return a if order == (node.op == "min") else b
 
-    @staticmethod
-    def rebuild(node: Binary) -> Expr:
-        """The operation made anew, so that constants that appeared below it are folded; the same
-        object when nothing folds.
-        """
-        if not (isinstance(node.a, Const) or isinstance(node.b, Const) or node.a is node.b):
-            return node
+
+def gather_constants(node: Binary, ranges: Ranges) -> Expr | None:
+    """The constants of a sum become one, on its right."""
+    if not (isinstance(node.a, Const) or isinstance(node.b, Const)):
+        return None
+    return build.add(node.a, node.b)
+
+
+def fold_logical(node: Binary, ranges: Ranges) -> Expr | None:
+    """A condition that is decided decides `and` and `or`, or leaves them."""
+    made = build.logical(node.op, node.a, node.b)
+    return made if made.dtype == node.dtype else None
+
+
+def choose_branch(node: Select, ranges: Ranges) -> Expr | None:
+    """A selection by a constant is what it selects."""
+    if not isinstance(node.cond, Const):
+        return None
+    return build.select(node.cond, node.then, node.other, node.lazy)
+
+
+def fold_not(node: Unary, ranges: Ranges) -> Expr | None:
+    """`not` of a constant, and `not not x`, are done."""
+    return build.unary("not", node.a) if node.op == "not" else None
+
+
+def cast_constant(node: Cast, ranges: Ranges) -> Expr | None:
+    """A constant that is converted is a constant."""
+    return build.cast(node.value, node.dtype) if isinstance(node.value, Const) else None
+
+
+def _divides_by_constant(rule: Rule) -> Rule:
+    @wraps(rule)
+    def apply(node: Binary, ranges: Ranges) -> Expr | None:
+        positive = node.a.dtype.is_int and (const_int(node.b) or 0) > 0
+        return rule(node, ranges) if positive else None
+
+    return apply
+
+
+def _of_node(fold: build.Fold) -> Rule:
+    """What smart constructors fold, as a rule of operations that are there already: constants may
+    have appeared below them since.
+    """
+
+    @wraps(fold)
+    def apply(node: Binary, ranges: Ranges) -> Expr | None:
+        a, b = node.a, node.b
+        if not (isinstance(a, Const) or isinstance(b, Const) or a is b):
+            return None
+        if fold not in build.folds(node.op, a.dtype):
+            return None
         try:
-            made = (
-                build.add(node.a, node.b)
-                if node.op == "add"
-                else build.binary(node.op, node.a, node.b)
-            )
+            return fold(node.op, a, b, node.dtype)
         except (TypeError, ValueError, ZeroDivisionError):
-            return node  # an error of the user's that happens only if this is executed
-        return made if made.dtype == node.dtype else node
+            return None  # an error of the user's that happens only if this is executed
+
+    return apply
 
 
-def _inverted(value: bool | None) -> bool | None:
-    return None if value is None else not value
+_DIVISIONS = tuple(map(_divides_by_constant, (drop_small, take_out_multiples, drop_low_digit)))
+_BY_RANGES: dict[str, tuple[Rule, ...]] = {
+    **dict.fromkeys(COMPARISONS, (decide_comparison,)),
+    **dict.fromkeys(("floordiv", "floormod"), _DIVISIONS),
+    **dict.fromkeys(("min", "max"), (choose_extremum,)),
+}
+_OF_NODES = {fold: _of_node(fold) for fold in {f for fs in build.FOLDS.values() for f in fs}}
+
+_LAST = {"add": (gather_constants,)}
+
+EXPRESSIONS: dict[Any, tuple[Rule, ...]] = {
+    **{
+        op: (*_BY_RANGES.get(op, ()), *(_OF_NODES[fold] for fold in found), *_LAST.get(op, ()))
+        for op, found in build.FOLDS.items()
+    },
+    **dict.fromkeys(LOGICAL, (fold_logical,)),
+    Select: (choose_branch,),
+    Unary: (fold_not,),
+    Cast: (cast_constant,),
+}
+"""The rules of expressions whose operands are simplified already, given `Ranges`."""

@@ -21,7 +21,7 @@ from tileworkbench.compiler.compilation import (
     Needs,
     grid_extents,
 )
-from tileworkbench.compiler.diagnostics import CompileError, Note, ResourceError
+from tileworkbench.compiler.diagnostics import CompileError, Note, ResourceError, UnsupportedError
 from tileworkbench.compiler.emit.c_like.program import Module
 from tileworkbench.compiler.emit.c_like.text import bits_of
 from tileworkbench.compiler.fast_dataclass import dataclass
@@ -112,6 +112,19 @@ class Device(ABC):
 
     def open(self) -> None:  # noqa: B027 (most devices are always there)
         """Raise `DeviceUnavailableError` where this machine has no such device."""
+
+    def wait(self) -> None:  # noqa: B027 (a simulator is done when it returns)
+        """Return when the current device has done all that was started on the current stream."""
+
+    def flush(self) -> None:
+        """Leave nothing of any tensor in the L2 of the current device. Raises `UnsupportedError`
+        where that is not known how to do.
+        """
+        raise UnsupportedError(
+            "the caches of this device cannot be made cold: only those of NVIDIA's GPUs and of "
+            "processors can",
+            hint="measure with warm caches",
+        )
 
     @abstractmethod
     def load(self, kernel: GpuKernel) -> Loaded:

@@ -6,7 +6,7 @@ import ast
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any
 
 from tileworkbench.compiler.diagnostics import (
@@ -47,6 +47,13 @@ class PrimFunc:
 
     program: Program
     source: FunctionSource  # its text
+    defaults: str = ""  # the library's tile sizes in it, and where they come from
+    # What made it, for another target: a kernel of the library has tile sizes for each.
+    remake: Callable[[str | None], PrimFunc] | None = field(default=None, repr=False)
+
+    def for_target(self, target: str | None) -> PrimFunc:
+        """What is compiled for a target: itself, unless what made it has other defaults there."""
+        return self if self.remake is None else self.remake(target)
 
     @property
     def name(self) -> str:

@@ -19,6 +19,7 @@ from tileworkbench.compiler.frontend.control import Control
 from tileworkbench.compiler.frontend.dtypes import is_dtype
 from tileworkbench.compiler.frontend.rewrite import CONTROL, FunctionRewriter
 from tileworkbench.compiler.frontend.source import Located, locate
+from tileworkbench.compiler.frontend.syntax import statements_of
 from tileworkbench.compiler.ir.types import DType
 
 
@@ -53,11 +54,13 @@ def rewritten(fn: Callable[..., Any], namespace: Mapping[str, Any]) -> Callable[
 def _annotation_names(node: ast.FunctionDef) -> tuple[str, ...]:
     """Names read by annotations, which a function that postpones them does not close over."""
     names: dict[str, None] = {}
-    for child in ast.walk(node):
-        if isinstance(child, ast.AnnAssign | ast.arg) and child.annotation is not None:
-            for name in ast.walk(_parsed(child.annotation)):
-                if isinstance(name, ast.Name):
-                    names[name.id] = None
+    for child in statements_of(node):
+        inner = ast.walk(child.args) if isinstance(child, ast.FunctionDef) else (child,)
+        for each in inner:
+            if isinstance(each, ast.AnnAssign | ast.arg) and each.annotation is not None:
+                for name in ast.walk(_parsed(each.annotation)):
+                    if isinstance(name, ast.Name):
+                        names[name.id] = None
     return tuple(names)
 
 

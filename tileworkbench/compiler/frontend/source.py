@@ -13,6 +13,7 @@ from typing import Any
 
 from tileworkbench.compiler.diagnostics import Span, TileSyntaxError
 from tileworkbench.compiler.fast_dataclass import dataclass
+from tileworkbench.compiler.frontend.syntax import statements_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ def _functions(file: str, lines: tuple[str, ...]) -> dict[tuple[int, str], ast.F
     except SyntaxError:
         return {}
     functions: dict[tuple[int, str], ast.FunctionDef] = {}
-    for node in ast.walk(tree):
+    for node in statements_of(tree):
         if isinstance(node, ast.FunctionDef):
             first = node.decorator_list[0].lineno if node.decorator_list else node.lineno
             functions[first, node.name] = node

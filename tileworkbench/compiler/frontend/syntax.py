@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import ast
+from collections import deque
+from collections.abc import Iterator
 from typing import Any
+
+# The fields of nodes that hold statements, and handlers and cases with statements of their own.
+_BODIES = ("body", "handlers", "cases", "orelse", "finalbody")
 
 OPERATORS: dict[type[ast.operator], str] = {
     ast.Add: "add",
@@ -91,6 +96,18 @@ def bound_names(target: ast.AST) -> tuple[str, ...]:
         for node in ast.walk(target)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     )
+
+
+def statements_of(tree: ast.AST) -> Iterator[ast.AST]:
+    """`tree` and the statements below it, outer ones first; no expressions, which are most nodes
+    and hold no statement.
+    """
+    waiting = deque([tree])
+    while waiting:
+        node = waiting.popleft()
+        yield node
+        for field in _BODIES:
+            waiting.extend(getattr(node, field, ()))
 
 
 def assigned(statements: list[ast.stmt]) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from tileworkbench.compiler.frontend.errors import placed
 from tileworkbench.compiler.frontend.narrow import widen
 from tileworkbench.compiler.frontend.rewritten import resolve_annotation
 from tileworkbench.compiler.frontend.source import locate
+from tileworkbench.compiler.frontend.syntax import statements_of
 from tileworkbench.compiler.frontend.tensors import TensorValue
 from tileworkbench.compiler.frontend.threads import check_barrier_uses
 from tileworkbench.compiler.frontend.values import Value
@@ -98,7 +99,7 @@ def declared_in_body(node: ast.FunctionDef) -> set[str]:
     """The names that statements like `A: T.Tensor[...]` declare."""
     return {
         child.target.id
-        for child in ast.walk(node)
+        for child in statements_of(node)
         if isinstance(child, ast.AnnAssign)
         and child.value is None
         and isinstance(child.target, ast.Name)

@@ -11,6 +11,7 @@ import math
 import operator
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from tileworkbench.compiler.ir import expr as ir
@@ -116,11 +117,14 @@ def python_scalar(value: bool | int | float) -> Const:
     """
     if isinstance(value, bool):
         return const(value, BOOL)
-    if isinstance(value, int):
-        if not -(1 << 63) <= value < 1 << 63:
-            raise ValueError(f"{value} has no value in 'int64'")
-        return const(value, INT32 if -(1 << 31) <= value < 1 << 31 else INT64)
-    return const(value, FLOAT32)
+    return _integer(value) if isinstance(value, int) else const(value, FLOAT32)
+
+
+@lru_cache(maxsize=4096)
+def _integer(value: int) -> Const:
+    if not -(1 << 63) <= value < 1 << 63:
+        raise ValueError(f"{value} has no value in 'int64'")
+    return const(value, INT32 if -(1 << 31) <= value < 1 << 31 else INT64)
 
 
 def all_lanes(lanes: int) -> Const:
@@ -212,7 +216,7 @@ def binary(op: str, a: Expr, b: Expr) -> Expr:
     if a.dtype.lanes != b.dtype.lanes:
         a, b = _broadcast(a, dtype.lanes), _broadcast(b, dtype.lanes)
     result = BOOL.with_lanes(dtype.lanes) if op in ir.COMPARISONS else dtype
-    folded = _fold(op, a, b, dtype, result)
+    folded = _fold(op, a, b, result)
     return folded if folded is not None else Binary(op, a, b, result)
 
 
@@ -240,38 +244,88 @@ def _operand_dtype(op: str, a: Expr, b: Expr) -> DType:
     return dtype
 
 
-def _fold(op: str, a: Expr, b: Expr, dtype: DType, result: DType) -> Expr | None:
-    if isinstance(a, Const) and isinstance(b, Const) and op in FOLD:
-        if op in _ZERO_DIVISOR and b.value == 0:
-            raise ZeroDivisionError("division by zero")
-        if op in ("shl", "shr") and not 0 <= b.value < dtype.bits:
-            return None
-        if not (dtype.is_float and op in ("min", "max")):  # NaN order is the run time's business
-            return const(FOLD[op](a.value, b.value), result)
-    if dtype.is_float:
+def fold_constants(op: str, a: Expr, b: Expr, result: DType) -> Expr | None:
+    """An operation on two constants is their result.
+
+    Raises `ZeroDivisionError`.
+    """
+    if not (isinstance(a, Const) and isinstance(b, Const) and op in FOLD):
         return None
-    zero_b = isinstance(b, Const) and b.value == 0
-    one_b = isinstance(b, Const) and b.value == 1 and not dtype.is_bool
-    if op in ("add", "or", "xor") and isinstance(a, Const) and a.value == 0:
+    dtype = a.dtype
+    if op in _ZERO_DIVISOR and b.value == 0:
+        raise ZeroDivisionError("division by zero")
+    if op in ("shl", "shr") and not 0 <= b.value < dtype.bits:
+        return None
+    if dtype.is_float and op in ("min", "max"):  # NaN order is the run time's business
+        return None
+    return const(FOLD[op](a.value, b.value), result)
+
+
+def drop_neutral(op: str, a: Expr, b: Expr, result: DType) -> Expr | None:
+    """`x + 0`, `x * 1`, `x // 1` and their like are `x`."""
+    left, right = _NEUTRAL[op]
+    if left is not None and isinstance(a, Const) and a.value == left:
         return b
-    if op in ("add", "sub", "or", "xor", "shl", "shr") and zero_b:
-        return a
-    if op == "mul":
-        if isinstance(a, Const) and a.value == 1:
-            return b
-        if zero_b or (isinstance(a, Const) and a.value == 0):
-            return const(0, dtype)
-    if one_b and op in ("mul", "floordiv", "truncdiv"):
-        return a
-    if one_b and op in ("floormod", "truncmod"):
-        return const(0, dtype)
-    if a is b:
-        if op in ("sub", "xor"):
-            return const(0, dtype)
-        if op in ("min", "max", "and", "or"):
-            return a
-        if op in ir.COMPARISONS:
-            return const(op in ("eq", "le", "ge"), result)
+    return a if isinstance(b, Const) and b.value == right else None
+
+
+def absorb(op: str, a: Expr, b: Expr, result: DType) -> Expr | None:
+    """`x * 0` and `x % 1` are 0."""
+    left, right = _ABSORBING[op]
+    zero = isinstance(b, Const) and b.value == right
+    if left is not None:
+        zero = zero or (isinstance(a, Const) and a.value == left)
+    return const(0, result) if zero else None
+
+
+def merge_equal(op: str, a: Expr, b: Expr, result: DType) -> Expr | None:
+    """`x - x` is 0, `min(x, x)` is `x`, and `x <= x` is true."""
+    if a is not b:
+        return None
+    if op in ("sub", "xor"):
+        return const(0, result)
+    return const(op in ("eq", "le", "ge"), result) if op in ir.COMPARISONS else a
+
+
+# What the left and the right operand are for the other to be the result, or for zero to be it.
+_NEUTRAL: dict[str, tuple[int | None, int]] = {
+    **dict.fromkeys(("add", "or", "xor"), (0, 0)),
+    **dict.fromkeys(("sub", "shl", "shr"), (None, 0)),
+    **dict.fromkeys(("floordiv", "truncdiv"), (None, 1)),
+    "mul": (1, 1),
+}
+_ABSORBING: dict[str, tuple[int | None, int]] = {
+    **dict.fromkeys(("floormod", "truncmod"), (None, 1)),
+    "mul": (0, 0),
+}
+_IDEMPOTENT = ("sub", "xor", "min", "max", "and", "or", *ir.COMPARISONS)
+
+Fold = Callable[[str, Expr, Expr, DType], Expr | None]
+FOLDS: dict[str, tuple[Fold, ...]] = {
+    op: (
+        fold_constants,
+        *((drop_neutral,) if op in _NEUTRAL else ()),
+        *((absorb,) if op in _ABSORBING else ()),
+        *((merge_equal,) if op in _IDEMPOTENT else ()),
+    )
+    for op in FOLD
+}
+"""What is folded of each operation: `(op, a, b, result dtype)` to a simpler form or None."""
+
+
+def folds(op: str, dtype: DType) -> tuple[Fold, ...]:
+    """What is folded of `op` on two values of `dtype`: of floats constants only."""
+    tried = FOLDS.get(op, ())
+    return tried[:1] if dtype.is_float else tried
+
+
+def _fold(op: str, a: Expr, b: Expr, result: DType) -> Expr | None:
+    if not (isinstance(a, Const) or isinstance(b, Const) or a is b):
+        return None
+    for fold in folds(op, a.dtype):
+        made = fold(op, a, b, result)
+        if made is not None:
+            return made
     return None
 
 

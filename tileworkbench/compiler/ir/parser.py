@@ -27,6 +27,11 @@ _ALLOC = {
     "alloc_local": "local",
     "alloc_global": "global",
 }
+_LAUNCH_OPTIONS = ("threads", "swizzle", "thread_vars", "cluster", "blocks")
+_LOOP_OPTIONS = {
+    "Parallel": ("coalesced_width", "loop_layout"),
+    "Pipelined": ("num_stages", "order", "stage"),
+}
 
 
 def parse(text: str, file: str = "") -> Program:
@@ -197,15 +202,17 @@ class _Parser(ExpressionParser):
 
     def alloc(self, name: str, kind: str, call: ast.Call) -> st.Stmt:
         if kind == "alloc_var":
+            # As T writes it, or as the printer does.
+            given = [*call.args[1:], *self.keywords(call, ("init",)).values()]
             buffer = Buffer(name, DType(self.literal(call.args[0])), (), "local.var")
-            init = self.expr(call.args[1]) if len(call.args) > 1 else None
-        else:
-            dtype, shape = DType(self.literal(call.args[1])), self.exprs(call.args[0])
-            buffer = Buffer(name, dtype, shape, _ALLOC[kind], (), self.layout(call))
-            init = None
-        offset = self.keywords(call).get("offset")
+            init = self.expr(given[0]) if given else None
+            self.names[name] = buffer
+            return st.Alloc(buffer, init)
+        dtype, shape = DType(self.literal(call.args[1])), self.exprs(call.args[0])
+        buffer = Buffer(name, dtype, shape, _ALLOC[kind], (), self.layout(call))
+        offset = self.keywords(call, ("layout", "offset")).get("offset")
         self.names[name] = buffer
-        return st.Alloc(buffer, init, None if offset is None else self.literal(offset))
+        return st.Alloc(buffer, None, None if offset is None else self.literal(offset))
 
     def alias(self, name: str, call: ast.Call) -> st.Stmt:
         source = self.name(call.args[0], Buffer)
@@ -220,7 +227,8 @@ class _Parser(ExpressionParser):
         return simt.Peer(buffer, source, rank)
 
     def tensor(self, name: str, call: ast.Call) -> st.Stmt:
-        options, dtype = self.keywords(call), DType(self.literal(call.args[2]))
+        options = self.keywords(call, ("strides", "box", "swizzle"))
+        dtype = DType(self.literal(call.args[2]))
         steps = self.exprs(options["strides"]) if "strides" in options else ()
         scope = "tensor_map" if "box" in options else "global"
         shape = self.exprs(call.args[1])
@@ -228,10 +236,11 @@ class _Parser(ExpressionParser):
         if "box" not in options:
             return st.Pointer(buffer, self.expr(call.args[0]))
         box, swizzle = (self.literal(options[each]) for each in ("box", "swizzle"))
-        return simt.TensorMap(buffer, self.name(call.args[0], Buffer), box, swizzle)
+        return simt.TensorMap(buffer, self.name(call.args[0], Buffer), tuple(box), swizzle)
 
     def source_kernel(self, call: ast.Call) -> st.Stmt:
-        options = {key: self.literal(value) for key, value in self.keywords(call).items()}
+        given = self.keywords(call, ("threads", "source", "entry"))
+        options = {key: self.literal(value) for key, value in given.items()}
         grid = tuple(map(self.expr, call.args))
         return st.SourceKernel(grid, options["threads"], options["source"], options["entry"])
 
@@ -247,7 +256,7 @@ class _Parser(ExpressionParser):
         call = node.iter
         if not isinstance(call, ast.Call) or not kind:
             self.fail(node.iter, "a loop")
-        options = self.keywords(call)
+        options = self.keywords(call, _LOOP_OPTIONS.get(kind, ("dtype",)))
         dtype = DType(self.literal(options["dtype"])) if "dtype" in options else INT32
         targets = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
         bounds = [self.expr(arg) for arg in call.args]
@@ -279,7 +288,7 @@ class _Parser(ExpressionParser):
         call = item.context_expr
         if not isinstance(call, ast.Call) or self.called(call) != "Kernel":
             self.fail(call, "'T.Kernel(...)'")
-        options = self.keywords(call)
+        options = self.keywords(call, _LAUNCH_OPTIONS)
         grid = tuple(self.expr(arg) for arg in call.args)
         bound = item.optional_vars
         targets = bound.elts if isinstance(bound, ast.Tuple) else [] if bound is None else [bound]
@@ -297,7 +306,7 @@ class _Parser(ExpressionParser):
         return st.Kernel(*parts)
 
     def exchange(self, name: str, kind: str, call: ast.Call) -> st.Stmt:
-        options = self.keywords(call)
+        options = self.keywords(call, ("width", "mask"))
         args = tuple(map(self.expr, call.args))
         var = Var(name, simt.exchange_dtype(kind, args))
         self.names[name] = var
@@ -312,7 +321,9 @@ class _Parser(ExpressionParser):
         values: dict[str, Any] = {
             field: self.operand(value) for field, value in zip(order, call.args, strict=False)
         }
-        for field, value in self.keywords(call).items():
+        fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+        known = [field.name for field in fields if field.name != "site"]
+        for field, value in self.keywords(call, known).items():
             values[field] = self.operand(value) if field in children else self.literal(value)
         if "engine" in values:
             values["engine"] = simt.Engine(values["engine"])
@@ -329,6 +340,8 @@ class _Parser(ExpressionParser):
             "print": self.print_line,
         }.get(name)
         if make is not None:
+            if name != "source_kernel":
+                self.keywords(call)
             return make(call)
         if name in simt.NAMES:
             return self.thread_statement(name, call)
@@ -343,7 +356,8 @@ class _Parser(ExpressionParser):
     def formed(self, form: Form, stem: str, call: ast.Call) -> st.Stmt:
         """A statement by the form of its class."""
         types, nodes = form.types(), dict(zip(form.arguments, call.args, strict=False))
-        nodes |= {form.options[keyword]: node for keyword, node in self.keywords(call).items()}
+        options = self.keywords(call, form.options)
+        nodes |= {form.options[keyword]: node for keyword, node in options.items()}
         values = {field: self.value(types[field], node) for field, node in nodes.items()}
         if form.stem:
             kind = types[form.stem]

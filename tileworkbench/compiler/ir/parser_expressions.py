@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from tileworkbench.compiler.diagnostics import CompileError, Span, TileSyntaxError
@@ -31,6 +32,7 @@ _BINARY = {
 _COMPARE = {ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
 _UNARY: dict[type[ast.unaryop], str] = {ast.Not: "not", ast.USub: "neg", ast.Invert: "bitnot"}
 _CALLED_BINARY = tuple(op for op in (*ir.ARITHMETIC, *ir.BITWISE) if op not in INFIX)
+
 
 class ExpressionParser:
     """Holds the names in scope; every method turns one kind of syntax node into IR."""
@@ -82,6 +84,13 @@ class ExpressionParser:
         except ValueError:
             self.fail(node, "a literal")
 
+    def lanes(self, node: ast.expr) -> int:
+        """The number of elements of a vector."""
+        lanes = self.literal(node)
+        if not isinstance(lanes, int) or lanes < 1:
+            self.fail(node, "a number of lanes")
+        return lanes
+
     def called(self, node: ast.AST) -> str:
         """`name` of a call `T.name(...)`, else an empty string."""
         if (
@@ -92,8 +101,21 @@ class ExpressionParser:
             return node.func.attr if node.func.value.id == "T" else ""
         return ""
 
-    def keywords(self, call: ast.Call) -> dict[str, ast.expr]:
+    def keywords(self, call: ast.Call, known: Collection[str] = ()) -> dict[str, ast.expr]:
+        """The keyword arguments of a call, which may have no others than those `known`."""
+        for keyword in call.keywords:
+            if keyword.arg not in known:
+                self.unknown(call, keyword, known)
         return {str(keyword.arg): keyword.value for keyword in call.keywords}
+
+    def unknown(self, call: ast.Call, keyword: ast.keyword, known: Collection[str]) -> NoReturn:
+        """Raise for a keyword that the call does not take."""
+        near = get_close_matches(str(keyword.arg), known, 1)
+        listed = ", ".join(f"'{name}'" for name in known) or "no keywords"
+        hint = f"did you mean '{near[0]}'?" if near else f"it takes {listed}"
+        raise TileSyntaxError(
+            f"'T.{self.called(call)}' has no keyword '{keyword.arg}'", self.span(keyword), hint=hint
+        )
 
     def exprs(self, node: ast.expr) -> tuple[Expr, ...]:
         elements = node.elts if isinstance(node, ast.Tuple) else [node]
@@ -160,6 +182,7 @@ class ExpressionParser:
 
     def call(self, name: str, node: ast.Call) -> Expr:
         args = node.args
+        self.keywords(node)
         if name in _CALLED_BINARY:
             return self.binary(name, self.expr(args[0]), self.expr(args[1]))
         if name in ir.UNARY:
@@ -176,9 +199,9 @@ class ExpressionParser:
             case "reinterpret":
                 return ir.Reinterpret(self.expr(args[0]), DType(self.literal(args[1])))
             case "Ramp":
-                return ir.Ramp(self.expr(args[0]), self.expr(args[1]), self.literal(args[2]))
+                return ir.Ramp(self.expr(args[0]), self.expr(args[1]), self.lanes(args[2]))
             case "Broadcast":
-                return ir.Broadcast(self.expr(args[0]), self.literal(args[1]))
+                return ir.Broadcast(self.expr(args[0]), self.lanes(args[1]))
             case "address_of":
                 return ir.AddressOf(*self.element(args[0]))
             case "load":
@@ -243,7 +266,7 @@ class ExpressionParser:
     # Layouts
 
     def layout(self, call: ast.Call) -> Any:
-        node = self.keywords(call).get("layout")
+        node = self.keywords(call, ("layout", "offset")).get("layout")
         return None if node is None else self.layout_value(node)
 
     def layout_value(self, node: ast.expr) -> Any:

@@ -95,6 +95,15 @@ def print_stmt(stmt: st.Stmt) -> str:
     return "\n".join(line.text for line in lines)
 
 
+def print_head(stmt: st.Stmt) -> str:
+    """The first line of a statement, without what it holds."""
+
+    def emptied(child: Any) -> Any:
+        return st.Seq(()) if isinstance(child, st.Stmt) else child
+
+    return print_stmt(stmt.map_children(emptied)).split("\n", 1)[0]
+
+
 def print_lines(program: Program) -> list[Line]:
     """The whole program, line by line."""
     lines = [Line(f"@T.program({_header(program)})", 0), Line(f"def {program.name}(", 0)]

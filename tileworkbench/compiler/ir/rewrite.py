@@ -9,6 +9,7 @@ from typing import Any
 from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Select, Var
 from tileworkbench.compiler.ir.node import InternedNode, Node
 from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rules import current_log
 from tileworkbench.compiler.ir.stmt import Seq, Stmt, seq
 
 
@@ -68,7 +69,7 @@ class Rewriter:
 
     `rewrite_expr` is given every interned node (expression, buffer, region, address) after its
     children were rewritten, `rewrite_stmt` every statement; both return a replacement or the node
-    itself.
+    itself. What `Rules` do is noted where somebody records it.
     """
 
     def __init__(
@@ -79,10 +80,23 @@ class Rewriter:
         self._expr = rewrite_expr
         self._stmt = rewrite_stmt
         self._memo: dict[InternedNode, InternedNode] = {}
+        self._log = log = current_log()
+        if log is not None:
+            self._expr, self._stmt = log.noting(rewrite_expr), log.noting(rewrite_stmt)
 
     def __call__(self, root: Any) -> Any:
         if isinstance(root, InternedNode):
             return self._visit_interned(root)
+        if self._log is None or not isinstance(root, Stmt):
+            return self._visit(root)
+        # What statements share is rewritten in each of them, so that each has its rewrites.
+        memo, self._memo = self._memo, {}
+        with self._log.within(root):
+            made = self._visit(root)
+        self._memo = memo
+        return made
+
+    def _visit(self, root: Any) -> Any:
         made = root.map_children(self)
         if isinstance(made, Seq):
             made = _flattened(made)

@@ -33,6 +33,9 @@ def shape_fault(stmt: st.Stmt) -> str:
 
 def _product(stmt: tile.Gemm) -> str:
     turned = (stmt.a, stmt.transpose_a), (stmt.b, stmt.transpose_b), (stmt.c, False)
+    for region, _ in turned:
+        if len(region.extents) < 2:
+            return f"'{region.buffer.name}' is no matrix: it has {len(region.extents)} dimension"
     (m, k), (k_b, n), (m_c, n_c) = (
         region.extents[-2:][:: -1 if flag else 1] for region, flag in turned
     )

@@ -321,6 +321,11 @@ def items(body: Stmt) -> tuple[Stmt, ...]:
     return body.stmts if isinstance(body, Seq) else (body,)
 
 
+def declares(stmt: Stmt) -> bool:
+    """Whether `stmt` only makes a name: it has no place in the schedule of a pipelined loop."""
+    return isinstance(stmt, Let | Alloc | Alias)
+
+
 SCALAR = (
     Seq,
     Let,

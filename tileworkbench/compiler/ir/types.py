@@ -9,6 +9,7 @@ and vectors of them with an `x<lanes>` suffix.
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from typing import Any
 
@@ -58,6 +59,11 @@ def _element_and_lanes(name: str) -> tuple[str, int]:
     return _ALIASES.get(name, name), 1
 
 
+@functools.cache
+def _with_lanes(cls: type[DType], base: str, lanes: int) -> DType:
+    return cls(base if lanes == 1 else f"{base}x{lanes}")
+
+
 def is_dtype_name(name: str) -> bool:
     """Whether `DType` takes a name."""
     base, lanes = _element_and_lanes(name)
@@ -91,14 +97,11 @@ class DType(str):
     @property
     def scalar(self) -> DType:
         """The element type of a vector type, else the type itself."""
-        return self if self.lanes == 1 else DType(str(self).rsplit("x", 1)[0])
+        return self if self.lanes == 1 else _with_lanes(DType, str(self).rsplit("x", 1)[0], 1)
 
     def with_lanes(self, lanes: int) -> DType:
         """The vector type with `lanes` elements of this type."""
-        if lanes == self.lanes:
-            return self
-        base = str(self.scalar)
-        return type(self)(base if lanes == 1 else f"{base}x{lanes}")
+        return self if lanes == self.lanes else _with_lanes(type(self), str(self.scalar), lanes)
 
     @property
     def bytes(self) -> int:

@@ -14,6 +14,7 @@ from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.build import const_int
+from tileworkbench.compiler.ir.counts import count_fault
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Region, Var
 from tileworkbench.compiler.ir.node import Node
 from tileworkbench.compiler.ir.printer import print_expr, print_stmt
@@ -39,6 +40,7 @@ LEGAL: dict[Stage, tuple[type[st.Stmt], ...]] = {
     Stage.SIMT: (*st.SCALAR, st.Kernel, st.SourceKernel, *_SIMT),
     Stage.CPU: (*st.SCALAR, tile.Pack, tile.MicroGemm),
 }
+_OPERATORS = frozenset((*ir.ARITHMETIC, *ir.BITWISE, *ir.COMPARISONS, *ir.LOGICAL))
 _VECTOR_BODY = (st.Seq, st.Let, st.Store, st.DeviceAssert)
 _COLLECTIVE = (tile.Copy, tile.Gemm, tile.Fill, tile.Reduce, tile.Scan, tile.Pipelined)
 
@@ -57,6 +59,7 @@ class _Verifier:
         self.cluster = False  # whether the launch around has clusters
         self.peers: set[Buffer] = set()
         self.checked: set[Node] = set()
+        self.in_scope: set[Node] = set()  # what has been checked where this scope or one around is
 
     def run(self) -> None:
         program = self.program
@@ -96,12 +99,12 @@ class _Verifier:
         ):
             self.vector_body(stmt)
         if isinstance(stmt, st.Seq):
-            outer = set(self.scope)
+            outer = set(self.scope), set(self.in_scope)
             for child in stmt.stmts:
                 if isinstance(child, st.Seq):
                     self.fail("a sequence directly inside a sequence", stmt)
                 self.stmt(child, parent)
-            self.scope = outer
+            self.scope, self.in_scope = outer
         elif not self.is_definition(stmt):
             self.operands(stmt)
             self.special(stmt)
@@ -153,6 +156,8 @@ class _Verifier:
             self.fail(f"unknown scope '{buffer.scope}'", stmt)
         if buffer.scope == "local.var" and buffer.shape:
             self.fail(f"scalar variable '{buffer.name}' has a shape", stmt)
+        if any(const is not None and const < 1 for const in map(const_int, buffer.shape)):
+            self.fail(f"'{buffer.name}' has an extent below 1", stmt)
         if init is not None:
             self.value(init, stmt)
         self.declare(buffer, stmt)
@@ -180,8 +185,9 @@ class _Verifier:
             self.value(value, stmt)
         if (source.scope, buffer.scope) != ("global", "tensor_map") or source.dtype != buffer.dtype:
             self.fail(f"'{buffer.name}' is no map of '{source.name}'", stmt)
-        if len(stmt.box) != len(buffer.shape):
-            self.fail(f"a box of {len(stmt.box)} dimensions", stmt)
+        for what, sizes in (("a box", stmt.box), ("strides", buffer.strides)):
+            if len(sizes) != len(buffer.shape):
+                self.fail(f"{what} of {len(sizes)} dimensions", stmt)
         self.declare(buffer, stmt)
 
     def operands(self, stmt: st.Stmt) -> None:
@@ -241,6 +247,11 @@ class _Verifier:
             case tile.Gemm() | tile.Copy() | tile.Scan() | tile.Reduce():
                 if fault := shape_fault(stmt):
                     self.fail(fault, stmt)
+            case tile.Pipelined() if self.program.stage is Stage.TILE:
+                pass  # the schedule may be the user's: `plan_pipelines` checks it
+            case _:
+                if fault := count_fault(stmt):
+                    self.fail(fault, stmt)
 
     def atomic(self, stmt: st.Atomic) -> None:
         self.element(stmt.buffer, stmt.indices, stmt)
@@ -264,7 +275,7 @@ class _Verifier:
         bodies = [child for child in stmt.children() if isinstance(child, st.Stmt)]
         if not bodies:
             return
-        outer, loops = set(self.scope), self.loops
+        outer, loops = (set(self.scope), set(self.in_scope)), self.loops
         for var in bound_by(stmt):
             self.declare(var, stmt)
         if isinstance(stmt, st.For | st.While | tile.Pipelined):
@@ -277,7 +288,7 @@ class _Verifier:
             self.parallel(stmt)
         for body in bodies:
             self.stmt(body, stmt)
-        self.scope, self.loops = outer, loops
+        (self.scope, self.in_scope), self.loops = outer, loops
 
     def parallel(self, stmt: tile.Parallel) -> None:
         stack: list[st.Stmt] = [stmt.body]
@@ -317,6 +328,9 @@ class _Verifier:
         stack: list[Node] = [root]
         while stack:
             node = stack.pop()
+            if node in self.in_scope:
+                continue
+            self.in_scope.add(node)
             if isinstance(node, Var):
                 if node not in self.scope:
                     self.fail(f"variable '{node.name}' is not in scope", stmt)
@@ -334,8 +348,7 @@ class _Verifier:
     def types(self, value: Node, stmt: st.Stmt) -> None:
         match value:
             case ir.Binary(op, a, b, dtype):
-                known = (*ir.ARITHMETIC, *ir.BITWISE, *ir.COMPARISONS, *ir.LOGICAL)
-                if op not in known:
+                if op not in _OPERATORS:
                     self.fail(f"unknown operator '{op}'", stmt)
                 shifts = op in ("shl", "shr") and b.dtype.is_int
                 if a.dtype != b.dtype and not shifts:

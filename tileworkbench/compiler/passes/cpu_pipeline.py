@@ -14,6 +14,7 @@ from tileworkbench.compiler.passes.lower_tile_operators import LowerTileOperator
 from tileworkbench.compiler.passes.merge_k_steps import merge_k_steps
 from tileworkbench.compiler.passes.pipeline import Pass
 from tileworkbench.compiler.passes.plan_scratch import plan_scratch
+from tileworkbench.compiler.passes.read_in_place import ReadInPlace
 from tileworkbench.compiler.passes.serialize_pipelines import serialize_pipelines
 from tileworkbench.compiler.passes.simplify_expressions import simplify_expressions
 from tileworkbench.compiler.passes.split_threads import SplitThreads
@@ -43,6 +44,8 @@ def cpu_pipeline(target: Target) -> tuple[Pass, ...]:
         # Before layouts: a tile that grows is laid out as large as it becomes.
         merge_k_steps,
         serialize_pipelines,
+        # After tiles have grown, and before layouts: what is no tile has none.
+        ReadInPlace(target),
         # Layouts before lowering: an operator is lowered for the layouts its neighbours agreed on.
         InferLayouts(target),
         LowerTileOperators(target),

@@ -17,7 +17,8 @@ from __future__ import annotations
 from tileworkbench.compiler.ir.expr import Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, variables, with_body
-from tileworkbench.compiler.ir.stmt import Let, Seq, Stmt, seq
+from tileworkbench.compiler.ir.rules import Rules
+from tileworkbench.compiler.ir.stmt import Let, Seq, Stmt
 from tileworkbench.compiler.passes.optional import optional
 
 
@@ -26,15 +27,13 @@ def drop_unused_lets(program: Program) -> Program:
     """Remove every `Let` whose variable is not read, until none is left."""
     body = program.body
     while True:
-        used: set[Var] = set(variables(body))
-
-        def drop(stmt: Stmt, used: set[Var] = used) -> Stmt:
-            if not isinstance(stmt, Seq):
-                return Seq(()) if isinstance(stmt, Let) and stmt.var not in used else stmt
-            kept = [s for s in stmt.stmts if s != Seq(())]
-            return stmt if len(kept) == len(stmt.stmts) else seq(kept)
-
+        drop = Rules({Let: (drop_unused_let,)}, set(variables(body)))
         shorter = Rewriter(rewrite_stmt=drop)(body)
         if shorter is body:
             return with_body(program, body)
         body = shorter
+
+
+def drop_unused_let(stmt: Let, used: set[Var]) -> Stmt | None:
+    """A scalar that nothing reads is not computed."""
+    return None if stmt.var in used else Seq(())

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 from tileworkbench.compiler.analysis.extremes import to_expr
 from tileworkbench.compiler.analysis.linear import Linear, combine
@@ -37,6 +38,7 @@ from tileworkbench.compiler.ir.expr import (
 )
 from tileworkbench.compiler.ir.program import Param, Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements
+from tileworkbench.compiler.ir.rules import Rule, Rules
 from tileworkbench.compiler.ir.simt import Peer, TensorMap
 from tileworkbench.compiler.ir.sizes import const_shape, elements_of, strides_of
 from tileworkbench.compiler.ir.stmt import (
@@ -75,7 +77,7 @@ class _Flattening:
         }
 
     def run(self) -> Program:
-        body = Rewriter(self.change, self.change_stmt)(self.program.body)
+        body = Rewriter(Rules(self.expressions()), Rules(self.statements()))(self.program.body)
         params = tuple(
             Param(self.flat(param.value), param.output)
             if isinstance(param.value, Buffer)
@@ -88,28 +90,57 @@ class _Flattening:
 
     # Rewriting is bottom-up, and an access needs the buffer as it was: buffers are replaced by
     # their accesses.
-    def change(self, node: object) -> object:
-        if isinstance(node, Load) and node.buffer.scope != "local.var":
-            index = self.offset(node.buffer, node.indices)
-            return Load(self.flat(node.buffer), (index,), node.predicate, node.safe)
-        if isinstance(node, Address | AddressOf) and node.buffer.scope not in _SHAPED:
-            return type(node)(self.flat(node.buffer), (self.offset(node.buffer, node.indices),))
-        return node
+    def expressions(self) -> dict[Any, tuple[Rule, ...]]:
+        return {
+            Load: (self.flatten_load,),
+            **dict.fromkeys((Address, AddressOf), (self.flatten_address,)),
+        }
 
-    def change_stmt(self, stmt: Stmt) -> Stmt:
-        if isinstance(stmt, TensorMap) and self.flat(stmt.source) is not stmt.source:
-            return replace(stmt, source=self.flat(stmt.source))
-        if isinstance(stmt, Store | Atomic) and stmt.buffer.scope != "local.var":
-            buffer, indices = self.flat(stmt.buffer), (self.offset(stmt.buffer, stmt.indices),)
-            if buffer is not stmt.buffer or indices != stmt.indices:
-                return replace(stmt, buffer=buffer, indices=indices)
-        elif isinstance(stmt, Pointer):
-            return replace(stmt, buffer=self.flat(stmt.buffer))
-        elif isinstance(stmt, Alias | Peer):
-            return replace(stmt, buffer=self.flat(stmt.buffer), source=self.flat(stmt.source))
-        elif isinstance(stmt, Alloc) and self.flat(stmt.buffer) is not stmt.buffer:
-            return replace(stmt, buffer=self.flat(stmt.buffer))
-        return stmt
+    def statements(self) -> dict[Any, tuple[Rule, ...]]:
+        return {
+            **dict.fromkeys((Store, Atomic), (self.flatten_store,)),
+            **dict.fromkeys((Alloc, Pointer), (self.flatten_buffer,)),
+            **dict.fromkeys((Alias, Peer), (self.flatten_view,)),
+            TensorMap: (self.flatten_tensor_map,),
+        }
+
+    def flatten_load(self, load: Load) -> Load | None:
+        """A load has one index: the position by the buffer's layout or strides."""
+        if load.buffer.scope == "local.var":
+            return None
+        index = self.offset(load.buffer, load.indices)
+        return Load(self.flat(load.buffer), (index,), load.predicate, load.safe)
+
+    def flatten_address(self, node: Address | AddressOf) -> Address | AddressOf | None:
+        """An address has one index: the position by the buffer's layout or strides."""
+        if node.buffer.scope in _SHAPED:
+            return None
+        return type(node)(self.flat(node.buffer), (self.offset(node.buffer, node.indices),))
+
+    def flatten_store(self, stmt: Store | Atomic) -> Stmt | None:
+        """A store has one index: the position by the buffer's layout or strides."""
+        if stmt.buffer.scope == "local.var":
+            return None
+        buffer, indices = self.flat(stmt.buffer), (self.offset(stmt.buffer, stmt.indices),)
+        if buffer is stmt.buffer and indices == stmt.indices:
+            return None
+        return replace(stmt, buffer=buffer, indices=indices)
+
+    def flatten_buffer(self, stmt: Alloc | Pointer) -> Stmt | None:
+        """A buffer has one dimension."""
+        flat = self.flat(stmt.buffer)
+        return None if flat is stmt.buffer else replace(stmt, buffer=flat)
+
+    def flatten_view(self, stmt: Alias | Peer) -> Stmt | None:
+        """A view and what it shows have one dimension."""
+        flat, source = self.flat(stmt.buffer), self.flat(stmt.source)
+        same = flat is stmt.buffer and source is stmt.source
+        return None if same else replace(stmt, buffer=flat, source=source)
+
+    def flatten_tensor_map(self, stmt: TensorMap) -> Stmt | None:
+        """The tensor that a copy engine knows has one dimension."""
+        source = self.flat(stmt.source)
+        return None if source is stmt.source else replace(stmt, source=source)
 
     def flat(self, buffer: Buffer) -> Buffer:
         """`buffer` with one dimension; fragments have become memory of the worker."""

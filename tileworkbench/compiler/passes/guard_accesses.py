@@ -25,6 +25,7 @@ After::
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from tileworkbench.compiler.analysis.access import conjuncts, has_loads
 from tileworkbench.compiler.analysis.extremes import at_extreme
@@ -41,6 +42,7 @@ from tileworkbench.compiler.ir.rewrite import (
     walk,
     with_body,
 )
+from tileworkbench.compiler.ir.rules import Rules
 from tileworkbench.compiler.ir.stmt import Atomic, For, If, Stmt, Store
 from tileworkbench.compiler.ir.tile import Parallel
 
@@ -50,27 +52,37 @@ _SPLIT_NODES = 200  # nodes of the body; the second copy of a larger one costs t
 
 def guard_accesses(program: Program) -> Program:
     """Add predicates to the accesses that are not known to be in range."""
-    return with_body(program, _Guard(program).visit(program.body))
+    return with_body(program, _Guard(program)(program.body))
 
 
-class _Guard:
+class _Guard(Rewriter):
+    """Guards accesses; nests are split on the way."""
+
     def __init__(self, program: Program) -> None:
+        stores = dict.fromkeys((Store, Atomic), (self.guard_store,))
+        super().__init__(Rules({Load: (self.guard_load,)}), Rules(stores))
         self.ranges = Ranges(program)
         self.safe = dict(program.safe_values)
         self.conditions: dict[tuple[Expr, Expr], list[Expr]] = {}
-        self.rewriter = Rewriter(self.guard_load, self.guard_store)
+        self.in_nest = False
 
-    def visit(self, stmt: Stmt) -> Stmt:
-        """`stmt` with guards; nests are split on the way."""
-        if isinstance(stmt, Parallel):
-            return self.visit_nest(stmt)
-        made = stmt.map_children(
-            lambda child: self.visit(child) if isinstance(child, Stmt) else self.rewriter(child)
-        )
-        return self.guard_store(made)
+    def __call__(self, root: Any) -> Any:
+        if self.in_nest or not isinstance(root, Parallel):
+            return super().__call__(root)
+        self.in_nest = True
+        guarded = super().__call__(root)
+        if self._log is None:
+            made = self.split_nest(root, guarded)
+        else:
+            with self._log.aside():
+                made = self.split_nest(root, guarded)
+            if made is not guarded:
+                self._log.note(self.split_nest, guarded, made, root)
+        self.in_nest = False
+        return made
 
-    def visit_nest(self, stmt: Parallel) -> Stmt:
-        guarded: Parallel = self.rewriter(stmt)
+    def split_nest(self, stmt: Parallel, guarded: Parallel) -> Stmt:
+        """A nest whose guards hold for whole tiles is there twice, for those without guards."""
         if guarded is stmt or not _is_worth_splitting(stmt):
             return guarded
         added = self.added_conditions(stmt.body)
@@ -89,7 +101,7 @@ class _Guard:
         conditions: dict[Expr, None] = {}
         for current in walk(body):
             if isinstance(current, Load | Store | Atomic) and current.indices:
-                indices = tuple(self.rewriter(index) for index in current.indices)
+                indices = tuple(self(index) for index in current.indices)
                 conditions |= dict.fromkeys(
                     self.missing(current.buffer, indices, current.predicate)
                 )
@@ -126,22 +138,20 @@ class _Guard:
             return None
         return conjunction([binary("ge", moved, const(0, moved.dtype)), made]) if highest else made
 
-    def guard_load(self, node: object) -> object:
-        if not isinstance(node, Load) or not node.indices:
-            return node
+    def guard_load(self, node: Load) -> Load | None:
+        """A load that may be outside gets the condition that it is inside."""
         missing = self.missing(node.buffer, node.indices, node.predicate)
         if not missing:
-            return node
+            return None
         predicate = conjunction([*conjuncts(node.predicate), *missing])
         safe = node.safe if node.safe is not None else self.safe.get(node.buffer.name)
         return Load(node.buffer, node.indices, predicate, safe)
 
-    def guard_store(self, stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, Store | Atomic) or not stmt.indices:
-            return stmt
+    def guard_store(self, stmt: Store | Atomic) -> Stmt | None:
+        """A store that may be outside gets the condition that it is inside."""
         missing = self.missing(stmt.buffer, stmt.indices, stmt.predicate)
         if not missing:
-            return stmt
+            return None
         predicate = conjunction([*conjuncts(stmt.predicate), *missing])
         if isinstance(stmt, Atomic) and stmt.previous is not None and stmt.safe is None:
             return replace(stmt, predicate=predicate, safe=self.safe.get(stmt.buffer.name))
@@ -151,6 +161,8 @@ class _Guard:
         self, buffer: Buffer, indices: tuple[Expr, ...], predicate: Expr | None
     ) -> list[Expr]:
         """The guards of an access that its predicate does not hold yet."""
+        if not indices:  # a scalar is always inside
+            return []
         present = conjuncts(predicate)
         return [cond for cond in self.guards(buffer, indices) if cond not in present]
 

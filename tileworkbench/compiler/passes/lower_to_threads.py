@@ -47,6 +47,7 @@ from tileworkbench.compiler.ir.stmt import (
     Seq,
     Stmt,
     While,
+    declares,
     items,
     seq,
 )
@@ -57,7 +58,6 @@ from tileworkbench.compiler.lower.threads.context import ThreadContext
 from tileworkbench.compiler.lower.threads.groups import vectorize
 from tileworkbench.compiler.lower.threads.prints import written_once
 from tileworkbench.compiler.lower.threads.table import lower
-from tileworkbench.compiler.schedule.pipelines import declares
 from tileworkbench.compiler.target import MOST_LOCAL_BYTES, Target
 
 

@@ -36,11 +36,11 @@ from tileworkbench.compiler.ir.expr import Buffer, Region
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body
 from tileworkbench.compiler.ir.sizes import const_shape
-from tileworkbench.compiler.ir.stmt import Alloc, Kernel, Stmt, items, seq
+from tileworkbench.compiler.ir.stmt import Alloc, Kernel, Stmt, declares, items, seq
 from tileworkbench.compiler.ir.tile import Copy, Pipelined
 from tileworkbench.compiler.lower.threads.copies_in_line import engine_of, suits
 from tileworkbench.compiler.passes.optional import optional
-from tileworkbench.compiler.schedule.pipelines import Item, declares, schedule_of
+from tileworkbench.compiler.schedule.pipelines import Item, schedule_of
 from tileworkbench.compiler.schedule.versions import needed_versions
 from tileworkbench.compiler.target import Target
 

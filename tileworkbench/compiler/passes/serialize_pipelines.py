@@ -16,14 +16,17 @@ from __future__ import annotations
 from tileworkbench.compiler.ir.loops import as_serial
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
+from tileworkbench.compiler.ir.rules import Rules
 from tileworkbench.compiler.ir.stmt import Stmt
 from tileworkbench.compiler.ir.tile import Pipelined
 
 
 def serialize_pipelines(program: Program) -> Program:
     """Turn every pipelined loop into a serial one."""
-    return with_body(program, Rewriter(rewrite_stmt=_serialize)(program.body))
+    serialize = Rules({Pipelined: (serialize_pipeline,)})
+    return with_body(program, Rewriter(rewrite_stmt=serialize)(program.body))
 
 
-def _serialize(stmt: Stmt) -> Stmt:
-    return as_serial(stmt) if isinstance(stmt, Pipelined) else stmt
+def serialize_pipeline(stmt: Pipelined) -> Stmt:
+    """A pipelined loop is a serial one: nothing is copied ahead of its use."""
+    return as_serial(stmt)

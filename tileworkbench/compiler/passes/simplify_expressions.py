@@ -19,17 +19,14 @@ from dataclasses import replace
 from typing import Any
 
 from tileworkbench.compiler.analysis.ranges import Ranges
-from tileworkbench.compiler.analysis.simplify import Simplifier
+from tileworkbench.compiler.analysis.simplify import EXPRESSIONS
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.build import const_int
-from tileworkbench.compiler.ir.expr import (
-    Binary,
-    Const,
-    Expr,
-)
+from tileworkbench.compiler.ir.expr import Binary, Const
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
-from tileworkbench.compiler.ir.stmt import Assume, For, If, Seq, Stmt, seq
+from tileworkbench.compiler.ir.rules import Rule, Rules
+from tileworkbench.compiler.ir.stmt import Assume, For, If, Seq, Stmt
 from tileworkbench.compiler.ir.types import BOOL
 from tileworkbench.compiler.passes.optional import optional
 
@@ -37,8 +34,9 @@ from tileworkbench.compiler.passes.optional import optional
 @optional("short index arithmetic; branches that are never taken stay")
 def simplify_expressions(program: Program) -> Program:
     """Fold what ranges decide: comparisons, divisions, minima, selections and branches."""
-    simplifier = _Statements(Ranges(program))
-    return with_body(program, _Except(simplifier.expr, simplifier.stmt)(program.body))
+    ranges = Ranges(program)
+    simplify = _Except(Rules(EXPRESSIONS, ranges), Rules(STATEMENTS, ranges))
+    return with_body(program, simplify(program.body))
 
 
 class _Except(Rewriter):
@@ -48,38 +46,38 @@ class _Except(Rewriter):
         return root if isinstance(root, Assume) else super().__call__(root)
 
 
-class _Statements(Simplifier):
-    """Statements too, whose expressions are simplified already."""
-
-    def stmt(self, stmt: Stmt) -> Stmt:
-        match stmt:
-            case If(Const() as cond, then, orelse):
-                chosen = then if cond.value else orelse
-                return chosen if chosen is not None else Seq(())
-            case If(cond, then, orelse) if _is_empty(orelse):
-                return replace(stmt, orelse=None)
-            case For() | tile.Pipelined() if self.never_runs(stmt):
-                return Seq(())
-            case tile.Parallel(_, extents) if _has_none(extents):
-                return Seq(())
-            case tile.Copy(dst=region) | tile.Fill(dst=region) if _has_none(region.extents):
-                return Seq(())
-            case Seq(stmts) if any(isinstance(child, Seq) for child in stmts):
-                return seq(stmts)
-        return stmt
-
-    def never_runs(self, stmt: For | tile.Pipelined) -> bool:
-        step = const_int(stmt.step) if isinstance(stmt, For) else 1
-        if step is None or step == 0:
-            return False
-        empty = Binary("ge" if step > 0 else "le", stmt.start, stmt.stop, BOOL)
-        return stmt.start.dtype == stmt.stop.dtype and self.ranges.proves(empty) is True
+def take_decided_branch(stmt: If, ranges: Ranges) -> Stmt | None:
+    """A branch on a constant is the arm that is taken."""
+    if not isinstance(stmt.cond, Const):
+        return None
+    chosen = stmt.then if stmt.cond.value else stmt.orelse
+    return chosen if chosen is not None else Seq(())
 
 
-def _has_none(extents: tuple[Expr, ...]) -> bool:
-    """Whether a box is known to be empty."""
-    return any(const_int(extent) == 0 for extent in extents)
+def drop_empty_else(stmt: If, ranges: Ranges) -> Stmt | None:
+    """An arm without statements goes away."""
+    empty = isinstance(stmt.orelse, Seq) and not stmt.orelse.stmts
+    return replace(stmt, orelse=None) if empty else None
 
 
-def _is_empty(stmt: Stmt | None) -> bool:
-    return isinstance(stmt, Seq) and not stmt.stmts
+def drop_loop(stmt: For | tile.Pipelined, ranges: Ranges) -> Stmt | None:
+    """A loop that never runs goes away."""
+    step = const_int(stmt.step) if isinstance(stmt, For) else 1
+    if step is None or step == 0 or stmt.start.dtype != stmt.stop.dtype:
+        return None
+    empty = Binary("ge" if step > 0 else "le", stmt.start, stmt.stop, BOOL)
+    return Seq(()) if ranges.proves(empty) is True else None
+
+
+def drop_empty_box(stmt: tile.Parallel | tile.Copy | tile.Fill, ranges: Ranges) -> Stmt | None:
+    """What is done for no element is not done."""
+    extents = stmt.extents if isinstance(stmt, tile.Parallel) else stmt.dst.extents
+    return Seq(()) if any(const_int(extent) == 0 for extent in extents) else None
+
+
+STATEMENTS: dict[Any, tuple[Rule, ...]] = {
+    If: (take_decided_branch, drop_empty_else),
+    **dict.fromkeys((For, tile.Pipelined), (drop_loop,)),
+    **dict.fromkeys((tile.Parallel, tile.Copy, tile.Fill), (drop_empty_box,)),
+}
+"""The rules of statements whose expressions are simplified already, given `Ranges`."""

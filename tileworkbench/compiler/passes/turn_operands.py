@@ -24,7 +24,6 @@ from dataclasses import replace
 
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.fast_dataclass import dataclass
-from tileworkbench.compiler.ir.build import int_const
 from tileworkbench.compiler.ir.expr import Buffer, Load, Region, Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body
@@ -33,6 +32,7 @@ from tileworkbench.compiler.ir.sizes import const_shape
 from tileworkbench.compiler.ir.stmt import Alloc, Kernel, Stmt, Store, seq
 from tileworkbench.compiler.ir.tile import Copy, Gemm, Parallel, Pipelined
 from tileworkbench.compiler.ir.types import INT32
+from tileworkbench.compiler.lower.shared.regions import is_whole, whole_region
 from tileworkbench.compiler.lower.threads import wgmma
 from tileworkbench.compiler.lower.threads.context import ThreadContext, with_contexts
 from tileworkbench.compiler.lower.threads.gemm import product_of
@@ -114,20 +114,20 @@ def _turn(op: Gemm, others: list[Gemm], context: ThreadContext, names: Names) ->
     made, stmts, allocs = op, list[Stmt](), list[Alloc]()
     for side, region in turned:
         held = turned_bytes(const_shape(region.buffer) or (), context.threads)
-        if held is None or not _is_whole(region):
+        if held is None or not is_whole(region):
             return None
         name, extents = region.buffer.name, region.extents
         plain = Buffer(names.fresh(f"{name}_turned"), region.buffer.dtype, extents[::-1], "shared")
         block = Buffer(names.fresh(f"{name}_block"), plain.dtype, extents, "local.fragment")
         first, last = (Var(names.fresh(each), INT32) for each in "ij")
         store = Store(plain, (last, first), Load(block, (first, last)), site=op.site)
-        stmts.append(Copy(region, _whole(block), loop_layout=held, site=op.site))
+        stmts.append(Copy(region, whole_region(block), loop_layout=held, site=op.site))
         stmts.append(Parallel((first, last), extents, store, site=op.site))
         allocs += [Alloc(plain, site=op.site), Alloc(block, site=op.site)]
         if side == "a":
-            made = replace(made, a=_whole(plain), transpose_a=not op.transpose_a)
+            made = replace(made, a=whole_region(plain), transpose_a=not op.transpose_a)
         else:
-            made = replace(made, b=_whole(plain), transpose_b=not op.transpose_b)
+            made = replace(made, b=whole_region(plain), transpose_b=not op.transpose_b)
     if wgmma.objection(made, product_of(made), others, context):
         return None
     return _Turn(made, tuple(stmts), tuple(allocs))
@@ -136,11 +136,3 @@ def _turn(op: Gemm, others: list[Gemm], context: ThreadContext, names: Names) ->
 def _bytes(region: Region) -> bool:
     buffer = region.buffer
     return buffer.scope == "shared" and buffer.dtype.bits == 8 and buffer.layout is None
-
-
-def _is_whole(region: Region) -> bool:
-    return region == _whole(region.buffer)
-
-
-def _whole(buffer: Buffer) -> Region:
-    return Region(buffer, tuple(int_const(0) for _ in buffer.shape), buffer.shape)

@@ -48,6 +48,7 @@ from tileworkbench.compiler.ir.rewrite import (
     walk,
     with_body,
 )
+from tileworkbench.compiler.ir.rules import Rules
 from tileworkbench.compiler.ir.types import INT32
 from tileworkbench.compiler.passes.optional import optional
 
@@ -62,7 +63,8 @@ def unroll_register_loops(program: Program) -> Program:
     """Unroll loops whose variables occur in indices of registers: of constant extents, or over
     registers that repeat.
     """
-    return with_body(program, Rewriter(rewrite_stmt=_Unrolling(program).stmt)(program.body))
+    unroll = Rules({st.For: (_Unrolling(program).unroll_registers,)})
+    return with_body(program, Rewriter(rewrite_stmt=unroll)(program.body))
 
 
 class _Unrolling:
@@ -90,8 +92,9 @@ class _Unrolling:
             for node in below
         )
 
-    def stmt(self, stmt: st.Stmt) -> st.Stmt:
-        if not isinstance(stmt, st.For) or stmt.kind is not st.LoopKind.SERIAL:
+    def unroll_registers(self, stmt: st.For) -> st.Stmt:
+        """A loop that indexes registers is unrolled, as often as the registers differ."""
+        if stmt.kind is not st.LoopKind.SERIAL:
             return stmt
         indices = [i for i in self.indices(stmt.body) if stmt.var in variables(i)]
         if not indices or stmt.var not in self.constant:

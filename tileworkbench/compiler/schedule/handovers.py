@@ -27,10 +27,10 @@ from tileworkbench.compiler.ir.simt import (
     WaitGroup,
     Wgmma,
 )
-from tileworkbench.compiler.ir.stmt import For, If, Kernel, Stmt, While, items
+from tileworkbench.compiler.ir.stmt import For, If, Kernel, Stmt, While, declares, items
 from tileworkbench.compiler.ir.tile import Pipelined
 from tileworkbench.compiler.schedule.overlap import Apart, Overlap, overlap_of
-from tileworkbench.compiler.schedule.pipelines import Schedule, declares
+from tileworkbench.compiler.schedule.pipelines import Schedule
 from tileworkbench.compiler.schedule.rings import Ring, bytes_of, counter, loads_below, new_ring
 from tileworkbench.compiler.schedule.versions import in_versions, needed_versions, version_count
 

@@ -15,8 +15,7 @@ from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.rewrite import variables
 from tileworkbench.compiler.ir.simt import CommitGroup, Engine, Start, WaitGroup
-from tileworkbench.compiler.ir.stmt import Let, Stmt, seq
-from tileworkbench.compiler.schedule.pipelines import declares
+from tileworkbench.compiler.ir.stmt import Let, Stmt, declares, seq
 
 
 @dataclass(frozen=True, slots=True)

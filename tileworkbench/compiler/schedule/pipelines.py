@@ -17,13 +17,8 @@ from tileworkbench.compiler.ir.build import add, binary, const
 from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.simt import AsyncCopy
-from tileworkbench.compiler.ir.stmt import Alias, Alloc, Let, Stmt, items
+from tileworkbench.compiler.ir.stmt import Stmt, declares, items
 from tileworkbench.compiler.ir.tile import Pipelined
-
-
-def declares(stmt: Stmt) -> bool:
-    """Whether `stmt` only makes a name: it has no place in a schedule."""
-    return isinstance(stmt, Let | Alloc | Alias)
 
 
 def scheduled(body: Stmt) -> list[Stmt]:

@@ -17,7 +17,7 @@ from tileworkbench.compiler.sim.extrema import MAX, MIN, Extremum
 from tileworkbench.compiler.sim.frame import Frame
 from tileworkbench.compiler.sim.memory import Storage
 from tileworkbench.compiler.sim.observers import tell_asked, tell_written
-from tileworkbench.compiler.sim.values import Value, from_storage, mask_and
+from tileworkbench.compiler.sim.values import Value, from_storage, mask_and, over_lanes
 
 Array = np.ndarray[Any, Any]
 # What numpy repeats for equal indices. Narrow floats round after each step: see `_steps`.
@@ -70,7 +70,7 @@ def translate(
         before = np.full(lanes, unread, storage.data.dtype)
         if active is not False:
             storage.note_atomic(frame, index, active, kind is not AtomicKind.STORE, lanes)
-            chosen = np.broadcast_to(np.asarray(active), lanes)
+            chosen = over_lanes(active, lanes)
             place = tuple(
                 np.broadcast_to(np.asarray(at), lanes)[chosen] for at in storage.place(index)
             )

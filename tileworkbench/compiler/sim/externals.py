@@ -14,7 +14,7 @@ from tileworkbench.compiler.emit.c_sources import python_function
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.sim.expressions import ExpressionTranslator
 from tileworkbench.compiler.sim.frame import Frame
-from tileworkbench.compiler.sim.values import from_storage, storage_dtype
+from tileworkbench.compiler.sim.values import from_storage, over_lanes, storage_dtype
 
 
 def translate(
@@ -31,7 +31,7 @@ def translate(
 
     def call(frame: Frame) -> None:
         values = [np.broadcast_to(np.asarray(arg(frame)), frame.lanes) for arg in args]
-        active = np.broadcast_to(np.asarray(frame.mask), frame.lanes)
+        active = over_lanes(frame.mask, frame.lanes)
         results = None if result is None else np.zeros(frame.lanes, storage_dtype(result))
         times = frame.threads if repeats and not frame.lanes else 1
         for lane in np.ndindex(*frame.lanes):

@@ -35,7 +35,7 @@ from tileworkbench.compiler.sim.problems import (
 )
 from tileworkbench.compiler.sim.proxies import Proxies, RegisterFences
 from tileworkbench.compiler.sim.report import FindingKind
-from tileworkbench.compiler.sim.values import poison
+from tileworkbench.compiler.sim.values import over_lanes, poison
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.memory import Storage
@@ -300,7 +300,7 @@ class Flights:
         if active is False or (current is None and not self._flights and self._proxies is None):
             return
         if lanes:
-            chosen = np.broadcast_to(np.asarray(active), lanes)
+            chosen = over_lanes(active, lanes)
             place = tuple(np.broadcast_to(np.asarray(at), lanes)[chosen] for at in place)
         if self._proxies is not None and storage.scope in ("shared", "shared.barrier"):
             engine = None if current is None else current.engine

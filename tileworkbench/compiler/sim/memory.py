@@ -24,6 +24,7 @@ from tileworkbench.compiler.sim.values import (
     from_storage,
     mask_and,
     mask_without,
+    over_lanes,
     poison,
     python_value,
     storage_dtype,
@@ -141,7 +142,7 @@ class Storage:
         place = (*self.prefix, *inside) if self.prefix else inside
         chosen: np.ndarray[Any, Any] | None = None
         if active is not True or (lanes and _shape_of(place) != lanes):
-            chosen = np.broadcast_to(np.asarray(active), lanes)
+            chosen = over_lanes(active, lanes)
             place = tuple(np.broadcast_to(position, lanes)[chosen] for position in place)
             value = np.broadcast_to(np.asarray(value, self.data.dtype), lanes)[chosen]
         if frame.options.races:
@@ -194,6 +195,23 @@ class Storage:
         """`index` moved inside the buffer, and the lanes in which it was inside; deals with the
         active ones that were not.
         """
+        for position, extent in zip(index, self.shape, strict=True):
+            if type(position) is np.ndarray:
+                if position.size and unsigned(position).max() >= extent:  # negatives are large
+                    break
+            elif not 0 <= position < extent:
+                break
+        else:
+            if self.guarded and active is not False:
+                touched = count_lanes(active, lanes) if lanes else 1
+                frame.recorder.masks.touch(access, self.name, frame.site, touched)
+            return index, True
+        return self._outside(frame, access, index, active, lanes)
+
+    def _outside(
+        self, frame: Frame, access: str, index: Index, active: Mask, lanes: tuple[int, ...]
+    ) -> tuple[Index, Mask]:
+        """`bounds` where some lane, active or not, is outside."""
         valid: Mask = True
         inside: list[Value] = []
         for position, extent in zip(index, self.shape, strict=True):
@@ -253,7 +271,7 @@ class Storage:
         if reads and frame.options.uninitialised:
             missing = mask_without(active, self.written[index])
             self.check_written(frame, index, missing, lanes)
-        chosen = np.broadcast_to(np.asarray(active), lanes)
+        chosen = over_lanes(active, lanes)
         place = tuple(np.broadcast_to(np.asarray(at), lanes)[chosen] for at in index)
         self.written[place] = True
 
@@ -299,7 +317,7 @@ def _shape_of(index: Index) -> tuple[int, ...]:
 
 def first_index(index: Index, chosen: Mask, lanes: tuple[int, ...]) -> tuple[int, ...]:
     """The element that the first lane of `chosen` names."""
-    lane = tuple(np.argwhere(np.broadcast_to(np.asarray(chosen), lanes))[0])
+    lane = tuple(np.argwhere(over_lanes(chosen, lanes))[0])
     return tuple(int(np.broadcast_to(position, lanes)[lane]) for position in index)
 
 

@@ -13,7 +13,7 @@ from tileworkbench.compiler.sim.memory import Index, Storage, grid_of
 from tileworkbench.compiler.sim.problems import ITERATION_READS
 from tileworkbench.compiler.sim.regrouped import regroup
 from tileworkbench.compiler.sim.report import FindingKind
-from tileworkbench.compiler.sim.values import Mask, Value
+from tileworkbench.compiler.sim.values import Mask, Value, over_lanes
 
 
 class PrivateStorage(Storage):
@@ -44,7 +44,7 @@ class PrivateStorage(Storage):
         self.written = owner.written = None
 
     def _note_read(self, frame: Frame, place: Index, reading: Mask, lanes: tuple[int, ...]) -> None:
-        chosen = np.broadcast_to(np.asarray(reading), lanes)
+        chosen = over_lanes(reading, lanes)
         place = tuple(np.broadcast_to(position, lanes)[chosen] for position in place)
         self.stale[place] |= ~self.fresh[place]
 

@@ -15,7 +15,7 @@ from tileworkbench.compiler.sim.problems import (
     ITERATIONS_WRITE,
 )
 from tileworkbench.compiler.sim.report import FindingKind
-from tileworkbench.compiler.sim.values import Mask
+from tileworkbench.compiler.sim.values import Mask, over_lanes
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.frame import Frame, ParallelRun
@@ -87,7 +87,7 @@ class AccessLog:
         run = frame.parallel
         if run is None or run.ids.size == 1 or self._name not in run.stored:
             return
-        chosen = np.broadcast_to(np.asarray(reading), lanes)
+        chosen = over_lanes(reading, lanes)
         place = tuple(np.broadcast_to(at, lanes)[chosen] for at in place)
         ids = _ids(run, lanes)[chosen]
         marks = _marked(ids, frame.site)
@@ -126,7 +126,7 @@ class AccessLog:
     ) -> None:
         before = blocks[place]
         if np.any(_other_block(frame, before)):
-            chosen = np.broadcast_to(np.asarray(reading), lanes)
+            chosen = over_lanes(reading, lanes)
             place = tuple(np.broadcast_to(at, lanes)[chosen] for at in place)
             self._report_blocks(frame, place, BLOCK_READS, np.broadcast_to(before, lanes)[chosen])
 

@@ -41,6 +41,7 @@ from tileworkbench.viz.magics.source import (
 from tileworkbench.viz.magics.variants import CellVariants, closed_names, definitions_of
 from tileworkbench.viz.model.bundle import in_notebook
 from tileworkbench.workbench.comparison import compare
+from tileworkbench.workbench.counting import count_for_view
 from tileworkbench.workbench.inputs import make_inputs
 from tileworkbench.workbench.kernel import Kernel
 
@@ -215,7 +216,9 @@ class _Cell:
     def _refuse_without_shapes(self, name: str, missing: list[str]) -> None:
         options = self._options
         flags = [("--check", options.check), ("--roofline", options.roofline)]
-        flags += [("--bench", options.bench is not None), ("--save", options.save)]
+        flags += [("--bench", options.bench is not None), ("--cold", options.cold)]
+        flags += [("--count", options.count)]
+        flags += [("--save", options.save)]
         asked = [flag for flag, given in flags if given]
         if asked and not options.run:
             wanted = " ".join(f"-D {each}=..." for each in missing)
@@ -248,7 +251,7 @@ class _Cell:
                 self._measure(kernel, inputs)
         if self._arguments is not None:
             kernel.with_inputs(*self._arguments)
-        kernel.with_costs(options.annotate)
+        kernel.with_costs(options.annotate, options.count)
         if options.save:
             self._save(kernel, options.save)
         if options.quiet:
@@ -285,6 +288,8 @@ class _Cell:
         options = self._options
         if not options.sweep:
             return None
+        if options.cold:
+            raise UsageError("'--cold' is of one kernel; '--sweep' measures with warm caches")
         subject = self._variants("--sweep", name, "sweep")
         target = str(resolve_target(options.target or self._namespace[name].target or "auto"))
         measured = options.measures and self._can_measure(name, target)
@@ -385,11 +390,15 @@ class _Cell:
             return
         # What runs on a GPU returns before it is done.
         against = self._reference if kernel.target == "cpu" else None
-        result = kernel.bench(*inputs, rounds=self._options.bench or 0, against=against)
+        options = self._options
+        rounds, cold = options.bench or 0, options.cold
+        result = kernel.bench(*inputs, rounds=rounds, against=against, cold=cold)
         # The live card has the times, and in a notebook nothing else may: they change every time.
-        if not self._options.quiet and not ("card" in self._options.show and in_notebook()):
+        if not options.quiet and not ("card" in options.show and in_notebook()):
             display(result)  # type: ignore[no-untyped-call]
-        kernel.with_roofline(self._options.roofline)
+        kernel.with_roofline(options.roofline)
+        if options.roofline:
+            count_for_view(kernel, 1.0, *inputs)
 
     def _can_measure(self, name: str, target: str) -> bool:
         """Whether a time means something on `target`; the cell goes on where it does not."""

@@ -106,8 +106,10 @@ class _Commands:
         return kernel.show(words[1] if len(words) > 1 else "card")
 
     def run_bench(self, words: list[str]) -> Any:
+        cold = "--cold" in words
+        words = [word for word in words if word != "--cold"]
         kernel = self._kernel(words)
-        return kernel.bench(*self._arguments(kernel, words))
+        return kernel.bench(*self._arguments(kernel, words), cold=cold)
 
     def run_compare(self, words: list[str]) -> Comparison:
         kernels = [find_kernel(self._namespace, word) for word in words] or [self._kernel(words)]

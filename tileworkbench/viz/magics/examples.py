@@ -11,6 +11,7 @@ from typing import Any
 
 from tileworkbench import kernels
 from tileworkbench.compiler.fast_dataclass import dataclass
+from tileworkbench.kernels.tiles import tiles_of
 
 # The shapes that each example is compiled for. Where random inputs say something, it is checked.
 EXAMPLES: Mapping[str, str] = {
@@ -126,7 +127,11 @@ def _without_types(node: ast.stmt, source: str) -> _Plain:
         head = re.sub(r": [\w.]+(?: \| None)?(?: = )", "=", head)
         head = re.sub(r": [\w.]+(?: \| None)?(?=[,)\n])", "", head)
         head = re.sub(r" -> [^:]+$", "", head)
-        text = "".join(macros) + head + colon + body
+        tiles = tiles_of(node.name, "cpu")
+        for name, size in tiles.sizes.items():
+            head = head.replace(f"{name}=TABLE", f"{name}={size}")
+        origin = f"# Tile sizes: the library's, {tiles.origin}.\n" if tiles.sizes else ""
+        text = "".join(macros) + origin + head + colon + body
     return _Plain(text, ast.parse(text))
 
 

@@ -50,6 +50,7 @@ class TorchOptions:
     rtol: float | None
     atol: float | None
     bench: int | None
+    keep_slower: bool
     output: str | None
     quiet: bool
 
@@ -103,6 +104,7 @@ def parse_torch(line: str) -> TorchOptions | None:
         options.rtol,
         options.atol,
         options.bench,
+        options.keep_slower,
         identifier("-o", options.output),
         options.quiet,
     )
@@ -155,6 +157,7 @@ def _add_torch(add: Callable[..., Any]) -> None:
     add("--atol", type=tolerance, metavar="X", help="absolute tolerance of the check")
     measured = "measure it in turns with torch (N rounds)"
     add("--bench", nargs="?", type=rounds, const=0, metavar="N", help=measured)
+    add("--keep-slower", action="store_true", help="keep kernels that torch is faster than")
     add("-o", "--output", metavar="VAR", help="bind it to this name (default: its own)")
     add("-q", "--quiet", action="store_true", help="show nothing")
     add("-h", "--help", action="store_true", help="show this text")

@@ -34,7 +34,7 @@ LAYOUTS = ("none", "padding", "swizzle32", "swizzle64", "swizzle128")
 # What each command of %tile takes, and what it does.
 COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("KERNEL [VIEW [ARGS...]]", f"one view: {', '.join(VIEWS[:-1])}"),
-    "bench": ("KERNEL [ARGS...]", "measure it on these arguments (default: random ones)"),
+    "bench": ("KERNEL [ARGS...] [--cold]", "measure it on these arguments (default: random ones)"),
     "bisect": ("KERNEL [ARGS...]", "name the first pass that changes a result"),
     "compare": ("KERNEL [KERNEL...]", "side by side; of one kernel, its cell's last two versions"),
     "apply": ("KERNEL TILE LAYOUT", f"a cell with another layout of a tile: {', '.join(LAYOUTS)}"),
@@ -81,8 +81,10 @@ class CellOptions:
     rtol: float | None
     atol: float | None
     bench: int | None
+    cold: bool
     roofline: bool
     annotate: bool
+    count: bool
     output: str | None
     save: str | None
     quiet: bool
@@ -97,7 +99,7 @@ class CellOptions:
     @property
     def measures(self) -> bool:
         """Whether the kernel is to be timed."""
-        return self.bench is not None or self.roofline
+        return self.bench is not None or self.roofline or self.cold
 
 
 class LineParser(argparse.ArgumentParser):
@@ -153,7 +155,11 @@ def cell_parser() -> argparse.ArgumentParser:
     add("--rtol", type=tolerance, metavar="X", help="relative tolerance of --check")
     add("--atol", type=tolerance, metavar="X", help="absolute tolerance of --check")
     add("--bench", nargs="?", type=rounds, const=0, metavar="N", help="measure it (N rounds)")
+    chilled = "measure it with cold caches: each call finds none of its arguments in them"
+    add("--cold", action="store_true", help=chilled)
     add("-a", "--annotate", action="store_true", help="shade each line of the cell by its cost")
+    counted = "-a, and what each line moves, counted by running the kernel in a model of the caches"
+    add("--count", action="store_true", help=counted)
     add("--roofline", action="store_true", help="measure it and show it under the machine's roofs")
     add("--baseline", metavar="K", help="compare with this kernel, or 'prev': the cell's last one")
     swept = "compile it for all combinations (with --bench: measure them)"
@@ -223,8 +229,10 @@ def parse_cell_line(line: str) -> CellOptions:
         rtol=options.rtol,
         atol=options.atol,
         bench=options.bench,
+        cold=options.cold,
         roofline=options.roofline or "roofline" in (options.show or ""),  # 'all' measures nothing
-        annotate=options.annotate,
+        annotate=options.annotate or options.count,
+        count=options.count,
         output=identifier("-o", options.output),
         save=options.save,
         quiet=options.quiet,

@@ -29,7 +29,7 @@ def run_torch(shell: InteractiveShell, line: str, cell: str, options: TorchOptio
         execute(shell, source, {}, _as_it_is, shell.user_ns)
         name = _subject(source, namespace, options.name)
         arguments = _arguments(namespace, options.args)
-        tiled = tile(namespace[name], target=options.target)
+        tiled = tile(namespace[name], target=options.target, keep_slower=options.keep_slower)
         tiled.name = options.output or name
         namespace[tiled.name] = tiled  # now: a check that fails sends the user to its kernels
         tiled.check(*arguments, rtol=options.rtol, atol=options.atol)

@@ -20,7 +20,7 @@ from tileworkbench.compiler.machine.rates import rates_of
 from tileworkbench.compiler.sim.threads.counters import MEMORY
 from tileworkbench.compiler.sim.threads.pieces import ENGINES
 from tileworkbench.compiler.sim.threads.requests import Phase, Request, WarpAccess
-from tileworkbench.viz.model import cache_lines, html
+from tileworkbench.viz.model import cache_lines, html, swizzles
 from tileworkbench.viz.model.annotated_cell import cell_with
 from tileworkbench.viz.model.packing import packed_text
 from tileworkbench.viz.model.palette import EMPTY, PALETTE
@@ -281,7 +281,9 @@ def section(view: KernelView, opened: bool = False) -> str:
     if len(bad) > _MOST_CARDS:
         left = f"{len(bad) - _MOST_CARDS} further accesses conflict: see the table"
         cards.append(html.tag("div", html.FAINT, left))
-    advice = [html.tag("div", "", html.text(text)) for text in advices(tiles)]
+    best = [swizzles.advice(tile) for tile in tiles] if opened else []
+    texts = [*advices(tiles), *filter(None, best)]
+    advice = [html.tag("div", "", html.text(text)) for text in texts]
     left_out = unlisted(view, "shared")[:_MOST_ROWS]
     advice += [html.tag("div", "", html.text(f"not counted: {text}")) for text in left_out]
     explained = html.tag("div", f"{html.FAINT};font-size:12px", html.text(about(view)))

@@ -24,12 +24,18 @@ def bench_model(run: RunRecord) -> dict[str, Any]:
         "quartiles": f"{format_time(low)} – {format_time(high)}",
         "count": len(times),
         "threads": run.threads,
+        "caches": caches_of(run.cold),
         "flops": format_rate(run.flops / middle / 1e3, unit) if run.flops else "",
         "bytes": format_rate(run.bytes_ / middle / 1e3, "GB/s") if run.bytes_ else "",
         "comparison": run.comparison,
         "note": run.clock_note,
         "extra": [[name, f"{value:.3g}"] for name, value in run.extra],
     }
+
+
+def caches_of(cold: bool) -> str:
+    """``cold caches`` or ``warm caches``."""
+    return f"{'cold' if cold else 'warm'} caches"
 
 
 def bench_line(run: RunRecord) -> str:

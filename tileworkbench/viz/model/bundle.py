@@ -47,16 +47,26 @@ def in_notebook() -> bool:
     return getattr(_shell(), "kernel", None) is not None
 
 
+def in_marimo() -> bool:
+    """Whether outputs go to a notebook or an app of marimo, which draws widgets without IPython."""
+    marimo = sys.modules.get("marimo")
+    return marimo is not None and bool(marimo.running_in_notebook())
+
+
 def live_form() -> Live:
     """How views of this process are shown live, from what its environment says of the reader.
 
     A Jupyter server names the session to a kernel that a front end opened (`JPY_SESSION_NAME`);
-    nbclient, and with it nbconvert and papermill, does not. VS Code and Colab draw widgets of their
-    outputs only. `TILEWORKBENCH_STATIC` decides where it is set: 1 for no live views, 0 for views
-    in their place, where a front end is not recognised.
+    nbclient, and with it nbconvert and papermill, does not. VS Code, Colab and marimo draw widgets
+    of their outputs only. `TILEWORKBENCH_STATIC` decides where it is set: 1 for no live views, 0
+    for views in their place, where a front end is not recognised.
     """
     static = os.environ.get(STATIC, "")
-    if static not in ("", "0") or not in_notebook() or find_spec("anywidget") is None:
+    if static not in ("", "0") or find_spec("anywidget") is None:
+        return Live.NEVER
+    if in_marimo():
+        return Live.WIDGET
+    if not in_notebook():
         return Live.NEVER
     shell = _shell()
     if "google.colab" in sys.modules or "__vsc_ipynb_file__" in getattr(shell, "user_ns", {}):

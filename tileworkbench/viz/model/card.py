@@ -33,6 +33,8 @@ def facts(view: KernelView, live: bool) -> list[tuple[str, str, str]]:
         ("threads", str(view.threads), "threads of a block"),
         ("passes", f"{changed} of {total}", "passes that changed something"),
     ]
+    if live and view.record.defaults:
+        shown.append(("tiles", *_defaults(view.record.defaults)))
     if view.shared_bytes:
         shown.append(("shared", format_bytes(view.shared_bytes), "shared memory of a block"))
     if live and view.scratch_bytes:
@@ -48,6 +50,12 @@ def facts(view: KernelView, live: bool) -> list[tuple[str, str, str]]:
         hint = f"arithmetic intensity: {unit} per byte of global memory"
         shown.append(("intensity", f"{format_count(view.intensity)} {unit}/B", hint))
     return shown
+
+
+def _defaults(text: str) -> tuple[str, str]:
+    """The library's tile sizes as they are shown, and where they come from."""
+    sizes, _, origin = text.partition(" (")
+    return sizes, f"the library's defaults {origin.removesuffix(')')}"
 
 
 def rows(view: KernelView, live: bool) -> dict[str, str]:
@@ -75,7 +83,7 @@ def rows(view: KernelView, live: bool) -> dict[str, str]:
     if live and view.bench is not None:
         measured = bench_model(view.bench)
         labels = {"median": "time", "quartiles": "quartiles", "flops": "compute"}
-        labels |= {"bytes": "bandwidth"}
+        labels |= {"bytes": "bandwidth", "caches": "caches"}
         labelled |= {label: measured[key] for key, label in labels.items() if measured[key]}
     return labelled
 
@@ -121,6 +129,7 @@ def card_model(view: KernelView) -> dict[str, Any]:
         "accesses": list(view.accesses),
         "accesses_title": ACCESSES,
         "tabs": tabs(view),
+        "absent": absent(view),
         "changed": passes_changed(record)[0],
         "alarms": alarms(view),
         "about": {name: explanation(view, name) for name in available(view)},
@@ -130,6 +139,12 @@ def card_model(view: KernelView) -> dict[str, Any]:
 def tabs(view: KernelView) -> list[list[str]]:
     """Name and title of the card and of the views that have something to show."""
     return [["card", "Card"], *([name, VIEWS[name].title] for name in available(view))]
+
+
+def absent(view: KernelView) -> list[list[str]]:
+    """Title of each view that has nothing to show, and why."""
+    told = ((each.title, each.missing(view)) for each in VIEWS.values())
+    return [[title, why] for title, why in told if why]
 
 
 def alarms(view: KernelView) -> dict[str, list[Any]]:

@@ -12,20 +12,20 @@ from typing import Any
 from tileworkbench.bench.units import format_time
 from tileworkbench.compiler.diagnostics import line_in
 from tileworkbench.compiler.fast_dataclass import dataclass
-from tileworkbench.compiler.ir.printer import print_lines
+from tileworkbench.compiler.ir.printer import print_head, print_lines
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.stmt import Seq, Stmt
 from tileworkbench.compiler.record import CompileRecord, Snapshot
 from tileworkbench.viz.model.diff import Row, diff_lines
 from tileworkbench.viz.model.names import Names
+from tileworkbench.viz.model.pass_rules import rules
 from tileworkbench.viz.model.text import clip, first_sentence
 from tileworkbench.viz.model.tree_diff import (
     TreeDiff,
     TreeRow,
     count_nodes,
     diff_trees,
-    head_of,
 )
 
 FRONT_END = "front end"
@@ -58,6 +58,7 @@ class PassBrowser:
         self._nodes: dict[int, int] = {}
         self._trees: dict[int, TreeDiff] = {}
         self._names: dict[int, Names] = {}
+        self._rules: dict[int, dict[str, Any]] = {}
 
     def __len__(self) -> int:
         return len(self.steps) + 1
@@ -202,7 +203,7 @@ class PassBrowser:
 
     def _branch(self, program: Program, stmt: Stmt) -> dict[str, Any]:
         line = source_line(program, stmt.site, self.record.source_file)
-        return {"type": type(stmt).__name__, "text": head_of(stmt), "source": line}
+        return {"type": type(stmt).__name__, "text": print_head(stmt), "source": line}
 
     def describe(self, index: int, name: str) -> dict[str, Any]:
         """What `name` is in program `index`; empty for a word that names nothing.
@@ -225,6 +226,21 @@ class PassBrowser:
         source = span.line if span is not None and here else 0
         numbers = (at for at, line in enumerate(self.lines(index), 1) if line.source == source)
         return {"text": stop.message, "source": source, "number": next(numbers, 0) if source else 0}
+
+    def rules(self, index: int) -> dict[str, Any]:
+        """The rules that pass `index` applied, and what to: see `pass_rules`. The pass runs once
+        more for it.
+
+        Raises:
+            IndexError: there is no such pass.
+        """
+        if self._checked(index) not in self._rules:
+            sides = (
+                (self.program(at), [line.text for line in self.lines(at)])
+                for at in (max(index - 1, 0), index)
+            )
+            self._rules[index] = rules(self.record, index - 1, *sides)
+        return self._rules[index] | {"index": index}
 
     def notes(self, index: int) -> list[str]:
         """Why pass `index` chose what it chose, in its own words."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tileworkbench.compiler.record import CompileRecord
+from tileworkbench.compiler.rewrites import counts_of, rewrites_of
 from tileworkbench.viz.model import html
+from tileworkbench.viz.model.pass_changes import changes_of, whole
+from tileworkbench.viz.model.pass_rules import static_rules
 from tileworkbench.viz.model.passes import FRONT_END, PassBrowser
 from tileworkbench.viz.model.text import numbered, passes_changed
 from tileworkbench.viz.model.view import KernelView
@@ -21,7 +24,17 @@ def passes_section(view: KernelView, opened: bool = False) -> str:
         badge = html.chip(_state(entry), colour)
         name = html.tag("code", "", html.text(entry["name"]))
         rows.append([badge, name, html.tag("span", html.FAINT, html.text(entry["doc"]))])
-    return html.details("Passes", html.table(rows), note=_count(view), opened=opened)
+    applied = _rules(view) if opened else []
+    return html.details("Passes", html.table(rows), *applied, note=_count(view), opened=opened)
+
+
+def _rules(view: KernelView) -> list[str]:
+    """What each pass rewrote, closed; of a processor's code it depends on the host."""
+    if view.target_kind == "cpu":
+        return []
+    steps = enumerate(view.record.snapshots)
+    made = ((each.name, static_rules(view.record, at)) for at, each in steps)
+    return [html.details(f"What {name} did", shown) for name, shown in made if shown]
 
 
 def rows(view: KernelView, live: bool) -> dict[str, str]:
@@ -62,14 +75,20 @@ def diff_section(view: KernelView, index: int) -> str:
         for line in lines
     )
     note = f"{dropped} more lines" if dropped else ""
-    return html.details(_change_title(view, index), html.code_block(shown), note=note, opened=True)
+    block, applied = html.code_block(shown), static_rules(view.record, index - 1)
+    return html.details(_change_title(view, index), block, applied, note=note, opened=True)
 
 
 def diff_text(view: KernelView, index: int) -> str:
     """The same as text."""
     lines, dropped = _change(view, index)
     more = [f"... {dropped} more lines"] if dropped else []
-    return "\n".join([_change_title(view, index), *lines, *more])
+    counts = counts_of(rewrites_of(view.record, index - 1)).items()
+    applied = [f"rules: {', '.join(f'{rule} {count}' for rule, count in counts)}"] if counts else []
+    changes = [] if counts else changes_of(view.record, index - 1)
+    if changes:
+        applied = [whole(changes)]
+    return "\n".join([_change_title(view, index), *applied, *lines, *more])
 
 
 def _change_title(view: KernelView, index: int) -> str:

@@ -28,6 +28,7 @@ WIDTH, HEIGHT = 680, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 16, 14, 44
 _CHARACTER = 6.4  # pixels of a letter of a name
 _LABEL_GAP = 13.0  # pixels between two labels' base lines
+_NEAR, _FAR = 4, 100  # lines that a name may move away from those of roofs, and from others
 
 
 @dataclass(slots=True)
@@ -38,6 +39,9 @@ class _Axes:
     y: tuple[float, float]
     labels: list[tuple[float, float]] = field(default_factory=list)
     names: list[tuple[float, float, float]] = field(default_factory=list)  # left, right, base line
+    roofs: list[tuple[float, float, float]] = field(
+        default_factory=list
+    )  # the same of roofs' names
 
     def at(self, intensity: float, rate: float) -> tuple[float, float]:
         across = (math.log10(intensity) - self.x[0]) / (self.x[1] - self.x[0])
@@ -54,17 +58,32 @@ class _Axes:
             self.labels.append((x, y))
         return not taken
 
+    def keep(self, x: float, y: float, letters: int, angle: float) -> None:
+        """Take the room of a text that begins at (x, y) and is turned by `angle` degrees."""
+        across, down = math.cos(math.radians(angle)), math.sin(math.radians(angle))
+        for at in range(letters):
+            left = x + at * _CHARACTER * across
+            base = y + at * _CHARACTER * down
+            self.roofs.append((left, left + _CHARACTER * across, base))
+
     def room(self, left: float, right: float, y: float, step: float) -> float:
         """The base line from `y` on, `step` by `step`, on which a name lies on no other; it is
-        taken.
+        taken. Where that is far for the names of roofs, it lies on one of these.
         """
-        while any(
-            abs(y - other) < _LABEL_GAP and left < end and start < right
-            for start, end, other in self.names
-        ):
-            y += step
-        self.names.append((left, right, y))
-        return y
+        ways = [y + step * count for count in range(_FAR)]
+        clear = [way for way in ways if not _lies_on(self.names, left, right, way)] or [ways[-1]]
+        best = [way for way in clear[:_NEAR] if not _lies_on(self.roofs, left, right, way)]
+        base = (best or clear)[0]
+        self.names.append((left, right, base))
+        return base
+
+
+def _lies_on(
+    names: Sequence[tuple[float, float, float]], left: float, right: float, y: float
+) -> bool:
+    return any(
+        abs(y - base) < _LABEL_GAP and left < end and start < right for start, end, base in names
+    )
 
 
 def roofline_svg(points: Sequence[Point], machine: Machine, colours: Colours = PAPER) -> str:
@@ -94,7 +113,11 @@ def roofline_svg(points: Sequence[Point], machine: Machine, colours: Colours = P
                 colours,
             )
         ),
-        *(mark for point in named for mark in draw_trail(axes.at, point, colours)),
+        *(
+            mark
+            for point in named
+            for mark in draw_trail(axes.at, axes.names.append, point, colours)
+        ),
         *(
             _point(axes, point, verdict, colours, point in named)
             for point, verdict in sorted(judged, key=lambda each: -each[0].time_us)
@@ -210,6 +233,7 @@ def _slope(axes: _Axes, machine: Machine, ceiling: Ceiling, colour: str) -> tupl
     across = (y - x * math.tan(math.radians(angle))) * math.cos(math.radians(angle))
     if x2 - x1 < 60 or not axes.free(-1e4, across):
         return line, ""
+    axes.keep(x + 6, y - 5, len(_name(ceiling)), angle)
     turn = f' transform="rotate({angle:.1f} {x:.1f} {y:.1f}) translate(6 -5)"'
     return line, draw_text(x, y, _name(ceiling), colour, "start", turn)
 
@@ -225,6 +249,7 @@ def _flat(axes: _Axes, machine: Machine, ceiling: Ceiling, colour: str) -> tuple
     line = draw_line(x1, y, x2, y, colour, 1.6, style, title)
     if not axes.free(x2, y):
         return line, ""
+    axes.keep(x2 - 4 - len(_name(ceiling)) * _CHARACTER, y - 5, len(_name(ceiling)), 0.0)
     return line, draw_text(x2 - 4, y - 5, _name(ceiling), colour, "end")
 
 
@@ -236,6 +261,8 @@ def _point(axes: _Axes, point: Point, verdict: Verdict, colours: Colours, named:
         label += ", predicted"
     elif verdict.attainable:
         label += f", {verdict.fraction * 100:.0f} %"
+    if point.cold:
+        label += ", cold caches"
     title = f"<title>{escape(f'{label} of attainable. {verdict.sentence}')}</title>"
     parts = []
     if verdict.attainable and named:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -65,19 +65,64 @@ def roofline_model(points: Sequence[Point], machine: Machine) -> dict[str, Any]:
                 "line": verdict.line,
                 "wrong": verdict.wrong,
                 "levels": explain_levels(point, machine),
+                "traffic": traffic_model(point),
                 "trail": trail_model(point),
                 **_bars(point),
             }
         )
     return {
         "machine": machine.name,
+        "brief": machine.brief,
         "note": ". ".join(filter(None, (machine.remarks, seen_of(machine), machine.note))),
         "svg": roofline_svg(points, machine, THEMED),
         "kept": KEPT,
         "about": ABOUT,
+        "traffic_heads": TRAFFIC_HEADS,
         "points": rows,
         "ceilings": ceiling_table(machine),
     }
+
+
+def traffic_model(point: Point) -> dict[str, Any]:
+    """Bytes by memory level as the model has them and as they were counted, beside each other."""
+    counted, expected = point.counted, dict(point.traffic)
+    if counted is None:
+        return {"note": "", "rows": []}
+    rows = []
+    for level in counted.levels:
+        many, model = level.bytes_, expected.get(level.name, math.nan)
+        known = model == model and max(many, model) > 0
+        rows.append(
+            {
+                "level": level.name,
+                "model": format_bytes(model) if model == model else "–",
+                "counted": format_bytes(many),
+                "difference": _difference(many, model) if known else "–",
+                "read": format_bytes(level.read),
+                "written": format_bytes(level.written),
+                "allocated": format_bytes(level.allocated),
+            }
+        )
+    return {"note": counted.note, "rows": rows}
+
+
+def _difference(counted: float, model: float) -> str:
+    """How far a count is above what a model expected."""
+    if counted > 2 * model:
+        return f"{counted / model:.2g} times" if model else "not expected"
+    return f"{100 * (counted / model - 1):+.0f} %"
+
+
+TRAFFIC_HEADS = {
+    "level": "level",
+    "model": "from the model",
+    "counted": "counted",
+    "difference": "count against model",
+    "read": "read",
+    "written": "written",
+    "allocated": "fetched for stores",
+}
+"""Columns of the bytes by memory level; the last three are parts of the count and beside it."""
 
 
 def _bars(point: Point) -> dict[str, Any]:
@@ -136,6 +181,8 @@ def roofline_line(points: Sequence[Point]) -> str:
 
 def roofline_section(points: Sequence[Point], machine: Machine) -> str:
     """The drawing and a sentence per point; measured, so only for outputs nobody compares."""
+    # How much of a kernel was counted depends on this host; what is saved of a prediction does not.
+    points = [replace(point, counted=None) if point.predicted else point for point in points]
     address = roofline_image(points, machine)
     parts = [
         html.tag("div", html.FAINT, html.text(machine.caption)),
@@ -156,6 +203,12 @@ def _details(point: Point, machine: Machine) -> Iterator[str]:
     levels = explain_levels(point, machine)
     if levels:
         yield html.tag("div", "", html.text(levels))
+    traffic = traffic_model(point)
+    if traffic["rows"]:
+        cells = [[html.text(row[key]) for key in TRAFFIC_HEADS] for row in traffic["rows"]]
+        yield html.table(cells, list(TRAFFIC_HEADS.values()))
+    if traffic["note"]:
+        yield html.tag("div", html.FAINT, html.text(f"Bytes by level: {traffic['note']}."))
     if point.causes is not None and point.causes.total_us > 0:
         measured_us = math.nan if point.predicted else point.time_us
         drawing = as_image(still(causes_svg(point.causes, measured_us)))
@@ -166,10 +219,14 @@ def _details(point: Point, machine: Machine) -> Iterator[str]:
     steps = trail_model(point)
     if len(steps) > 1:
         rows = [
-            [html.text(step["number"]), html.text(step["time"]), _change(step["change"])]
+            [html.text(step["number"]), html.text(_time(step)), _change(step["change"])]
             for step in steps
         ]
         yield html.table(rows, ["version", "time", f"change (the last {KEPT} are kept)"])
+
+
+def _time(step: Mapping[str, Any]) -> str:
+    return f"{step['time']}{', cold caches' if step['cold'] else ''}"
 
 
 def _change(lines: Sequence[str]) -> str:
@@ -212,6 +269,8 @@ def roofline_rows(view: KernelView, live: bool) -> dict[str, str]:
     verdict = judge(point, machine)
     labelled = {"machine": machine.name}
     labelled["predicted time" if point.predicted else "measured time"] = format_time(point.time_us)
+    if not point.predicted:
+        labelled["caches"] = "cold" if point.cold else "warm"
     if point.flops:
         labelled["rate"] = format_rate(point.gflops, rate_unit([point.dtype]))
     if verdict.attainable:
@@ -259,16 +318,17 @@ def _ratios(points: Sequence[Point]) -> list[str]:
     first = points[0]
     texts = []
     for point in points[1:]:
+        if not (point.predicted or first.predicted) and point.cold != first.cold:
+            texts.append(
+                f"{point.name} was {point.how}, {first.name} {first.how}: times with cold "
+                "and with warm caches are not compared."
+            )
+            continue
         ratio = first.time_us / point.time_us
         times = f"{format_time(point.time_us)} instead of {format_time(first.time_us)}"
         same = 0.995 < ratio < 1.005
         fast = f"{max(ratio, 1 / ratio):.2f} times as {'fast' if ratio > 1 else 'slow'} as"
-        how = {
-            (True, True): "predicted",
-            (False, False): "measured",
-            (True, False): "predicted against measured",
-            (False, True): "measured against predicted",
-        }[point.predicted, first.predicted]
+        how = point.how if point.how == first.how else f"{point.how} against {first.how}"
         said = f"{point.name} is {'as fast as' if same else fast} {first.name}"
         texts.append(f"{said}: {times} ({how}).")
     return texts

@@ -8,7 +8,7 @@ from typing import Any
 
 from tileworkbench.bench.units import format_bytes, format_count
 from tileworkbench.compiler.record import CompileRecord
-from tileworkbench.viz.model import html
+from tileworkbench.viz.model import counted_lines, html
 from tileworkbench.viz.model.code import language
 from tileworkbench.viz.model.passes import PassBrowser
 from tileworkbench.viz.model.text import numbered, warnings_of
@@ -29,7 +29,9 @@ def missing(view: KernelView) -> str:
 
 
 def model(view: KernelView) -> dict[str, Any]:
-    """The lines, the number of the first one, warnings with their lines (0: none), and costs."""
+    """The lines, the number of the first one, warnings with their lines (0: none), costs,
+    and what was counted of them.
+    """
     record = view.record
     warnings = [{"text": note.message, "line": line} for note, line in warnings_of(record)]
     return {
@@ -37,6 +39,7 @@ def model(view: KernelView) -> dict[str, Any]:
         "lines": record.source.splitlines(),
         "warnings": warnings,
         "costs": [_plain(cost) for cost in weighted(view)],
+        "counted": counted_lines.model(view),
         "language": language(view),
         "resources": list(view.resources),
     }
@@ -122,7 +125,8 @@ def section(view: KernelView, opened: bool = False) -> str:
     costs = {cost["line"]: cost for cost in weighted(view)}
     note = "shaded by estimated cost" if costs else ""
     block = source_block(view.record, costs)
-    return html.details("Source", block, note=note, opened=opened or view.annotated)
+    counted = counted_lines.section(view)
+    return html.details("Source", block, counted, note=note, opened=opened or view.annotated)
 
 
 def source_block(record: CompileRecord, costs: dict[int, dict[str, Any]] | None = None) -> str:

@@ -120,6 +120,19 @@ def find_tile(view: KernelView, name: str) -> SharedTile:
     raise ArgumentError(f"'{view.record.name}' accesses no tile '{name}' in shared memory", known)
 
 
+def movable_tile(view: KernelView, name: str) -> SharedTile:
+    """The tile of that name. Raises `ArgumentError` where there is none, or it keeps its layout."""
+    tile = find_tile(view, name)
+    refuse_fixed(tile)
+    return tile
+
+
+def refuse_fixed(tile: SharedTile) -> None:
+    """Raise `ArgumentError` for a tile that keeps its layout."""
+    if tile.fixed:
+        raise ArgumentError(f"the layout of '{tile.name}' cannot be changed: {tile.fixed}")
+
+
 def _allocs(program: Program) -> list[Alloc]:
     allocs = [stmt for stmt in statements(program.body) if isinstance(stmt, Alloc)]
     return [stmt for stmt in allocs if stmt.buffer.scope == "shared"]

@@ -55,7 +55,7 @@ def next_trail(
     before = last.before
     if point is not None and machine is not None:
         facts = (point.flops, point.bytes_, point.time_us, point.predicted)
-        before = (*before, Step(last.number, *facts, last.change, machine.name))
+        before = (*before, Step(last.number, *facts, last.change, machine.name, point.cold))
     return Trail(last.number + 1, change, before[1 - KEPT :])
 
 
@@ -65,7 +65,7 @@ def trail_steps(point: Point, machine: str = "") -> tuple[Step, ...]:
     if not trail.number:
         return ()
     facts = (point.flops, point.bytes_, point.time_us, point.predicted)
-    return (*trail.before, Step(trail.number, *facts, trail.change, machine))
+    return (*trail.before, Step(trail.number, *facts, trail.change, machine, point.cold))
 
 
 def join_trails(
@@ -113,9 +113,10 @@ def _read(data: Any) -> _Kept | None:
         flops, bytes_, time_us = (float(data[name]) for name in ("flops", "bytes_", "time_us"))
         change = tuple(clip(str(line), _WIDTH) for line in list(data["change"])[: _LINES + 1])
         predicted, machine = bool(data["predicted"]), str(data["machine"])
+        cold = bool(data.get("cold", False))  # earlier files lack it
         session, at = str(data["session"]), int(data["at"])
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
     if not all(0 <= number < 1e30 for number in (flops, bytes_, time_us)) or not time_us > 0:
         return None
-    return _Kept(session, at, Step(0, flops, bytes_, time_us, predicted, change, machine))
+    return _Kept(session, at, Step(0, flops, bytes_, time_us, predicted, change, machine, cold))

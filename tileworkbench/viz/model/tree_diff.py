@@ -18,7 +18,7 @@ from typing import Any, Literal
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Buffer, Region, Var
 from tileworkbench.compiler.ir.node import Node
-from tileworkbench.compiler.ir.printer import print_node, print_stmt
+from tileworkbench.compiler.ir.printer import print_node
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import statements, walk
 from tileworkbench.compiler.ir.stmt import Alloc, Seq, Stmt
@@ -65,15 +65,6 @@ def count_statements(program: Program) -> int:
 def diff_trees(before: Program, after: Program) -> TreeDiff:
     """What a pass did to the statements of a program."""
     return _Differ(before, after).diff()
-
-
-def head_of(stmt: Stmt) -> str:
-    """The first line of a statement, without what it holds."""
-    return print_stmt(stmt.map_children(_emptied)).split("\n", 1)[0]
-
-
-def _emptied(child: Any) -> Any:
-    return Seq(()) if isinstance(child, Stmt) else child
 
 
 def _blocks(stmt: Stmt) -> list[tuple[Stmt, ...]]:

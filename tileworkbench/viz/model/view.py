@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tileworkbench.bench.points import Machine, Point
+from tileworkbench.bench.points import CountedLevel, Machine, Point
 from tileworkbench.compiler.analysis.occupancy import Occupancy
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.record import CompileRecord, Count, RunRecord
@@ -31,6 +31,19 @@ class Choice(Protocol):
     """What another number of stages would mean."""
 
     def to_dict(self) -> dict[str, Any]: ...
+
+
+class LineTraffic(Protocol):
+    """What a run was counted to move (`bench.counted.CountedTraffic`)."""
+
+    @property
+    def levels(self) -> tuple[CountedLevel, ...]: ...
+    @property
+    def note(self) -> str: ...
+    @property
+    def lines(self) -> Mapping[int, tuple[CountedLevel, ...]]: ...
+    @property
+    def requests(self) -> Mapping[int, tuple[float, float, float, float]]: ...
 
 
 class Pipelining(Protocol):
@@ -109,6 +122,8 @@ class KernelView:
             recorded and is not to be now. None where there is no kernel to record.
         bench: the last measurement, if there was one.
         line_costs: gives the costs of each line as plain data, counted when they are looked at.
+        line_traffic: what a run was counted to move, by line, or why it was not; None where that
+            was not asked for.
         annotated: whether the card opens at the costs of its lines.
         shared: the shared buffers of a block over address and time, of each launch that has any.
         pipelining: tells of the software pipelines, predicted and simulated.
@@ -137,6 +152,7 @@ class KernelView:
     edited: str = ""
     variants: tuple[str, ...] = ()
     line_costs: Callable[[], list[dict[str, Any]]] = list
+    line_traffic: LineTraffic | str | None = None
     annotated: bool = False
     shared: tuple[SharedMemory, ...] = ()
     pipelining: Pipelining | None = None

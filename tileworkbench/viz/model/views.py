@@ -216,6 +216,16 @@ def explanation(view: KernelView, name: str) -> str:
     return " ".join(filter(None, (VIEWS[name].about(view), pointer(name))))
 
 
+def view_text(view: KernelView, name: str) -> str:
+    """What a terminal, which shows no pictures, says of the view `name`: a line for each row."""
+    each = VIEWS[name]
+    if why := each.missing(view):
+        return f"{each.title}: {why}"
+    rows = each.rows(view, True)
+    width = max(map(len, rows), default=0)
+    return "\n".join(f"{label:{width}}  {value}" for label, value in rows.items())
+
+
 def view_html(view: KernelView, name: str) -> str:
     """The view `name` on its own for readers without a kernel."""
     each = VIEWS[name]

@@ -22,7 +22,14 @@ from tileworkbench.compiler.record import CompileRecord
 from tileworkbench.compiler.sim.threads.listing import list_requests
 from tileworkbench.compiler.sim.threads.requests import WarpAccess
 from tileworkbench.compiler.target import parse_target
-from tileworkbench.viz.model.tiles import MisfitError, SharedTile, bytes_of, rearranged, total
+from tileworkbench.viz.model.tiles import (
+    MisfitError,
+    SharedTile,
+    bytes_of,
+    rearranged,
+    refuse_fixed,
+    total,
+)
 
 SWIZZLES = (32, 64, 128)
 NAMES = ("none", "padding", *(f"swizzle{width}" for width in SWIZZLES))
@@ -135,8 +142,7 @@ def choose(tile: SharedTile, name: str) -> Alternative:
     """
     if name not in NAMES:
         raise ArgumentError(f"'{name}' is not a layout", f"choose one of {', '.join(NAMES)}")
-    if tile.fixed:
-        raise ArgumentError(f"the layout of '{tile.name}' cannot be changed: {tile.fixed}")
+    refuse_fixed(tile)
     alternative = next(each for each in candidates(tile) if each.name == name)
     measured = _measured(tile, alternative)
     if measured.problem:

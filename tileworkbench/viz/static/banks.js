@@ -5,6 +5,7 @@ import { cardPicture, memoryPicture, tilePicture } from "./bankpictures.js";
 import { CellGrid } from "./cells.js";
 import { render as renderLines } from "./lines.js";
 import { NOBODY, WORD, collisions, phaseCost, phases, rearranged, sharedCost, units } from "./memory.js";
+import { readIndex } from "./places.js";
 import { whatIf } from "./whatif.js";
 import { watch } from "./redraw.js";
 
@@ -236,11 +237,11 @@ export function render({ model, el, data }) {
   /** Go to the first phase in which an element is accessed. */
   function find(/** @type {string} */ text) {
     const own = tiles.get(shown.access.tile);
-    const index = text.split(/[^\d]+/).filter(Boolean).map(Number);
+    const { index, problem } = readIndex(text, own);
     search.setCustomValidity("");
     if (!text.trim()) return;
-    const inside = index.length === own.shape.length && index.every((/** @type {number} */ at, /** @type {number} */ d) => at < own.shape[d]);
-    const element = index.reduce((/** @type {number} */ sum, /** @type {number} */ at, /** @type {number} */ d) => sum * own.shape[d] + at, 0);
+    const inside = index !== null;
+    const element = (index ?? []).reduce((/** @type {number} */ sum, /** @type {number} */ at, /** @type {number} */ d) => sum * own.shape[d] + at, 0);
     const byte = inside ? Math.floor((shown.layout.table[element] * own.bits) / 8) : -1;
     const size = Math.ceil((shown.layout.size * own.bits) / 8);
     const at = shown.phases.findIndex((/** @type {Phase} */ phase) => phase.addresses.some((/** @type {number} */ address) => {
@@ -248,8 +249,7 @@ export function render({ model, el, data }) {
       return inside && byte >= from && byte < from + shown.moved.width;
     }));
     if (at < 0) {
-      search.setCustomValidity(inside ? "this access does not touch it"
-        : `an element of ${own.name} has ${own.shape.length} indices below ${own.shape.join(", ")}`);
+      search.setCustomValidity(problem || "this access does not touch it");
       search.reportValidity();
       return;
     }

@@ -7,7 +7,7 @@ export function line(/** @type {any} */ bench, /** @type {any[]} */ ...more) {
   return tw.div(
     "tw-bench",
     tw.el("b", {}, bench.median),
-    tw.faint(`quartiles ${bench.quartiles}, n = ${bench.count}, ${threads}`),
+    tw.faint(`quartiles ${bench.quartiles}, n = ${bench.count}, ${threads}, ${bench.caches}`),
     bench.flops ? tw.el("b", {}, bench.flops) : null,
     bench.bytes ? tw.faint(bench.bytes) : null,
     ...bench.extra.map((/** @type {any} */ [key, value]) => tw.faint(`${key} ${value}`)),

@@ -80,6 +80,11 @@ export function render({ model, el }) {
     for (const line of card.notes) pane.append(tw.div("tw-fact-line", line));
     if (card.accesses.length) pane.append(tw.div("tw-fact-label tw-accesses", card.accesses_title));
     for (const line of card.accesses) pane.append(tw.div("tw-fact-line", line));
+    const absent = /** @type {[string, string][]} */ (card.absent ?? []);
+    if (!absent.length) return;
+    const titles = absent.map(([title]) => title).join(", ");
+    pane.append(tw.el("details", { class: "tw-absent" }, tw.el("summary", {}, tw.faint(`Nothing to show in ${titles}`)),
+      ...absent.map(([title, why]) => tw.div("tw-fact-line", `${title}: ${why}`))));
   }
 
   /** What bounds the kernel: known with the card, or asked for once it is looked at. */

@@ -4,6 +4,7 @@ import { pickLines } from "./keys.js";
 import { diffTable } from "./passdiff.js";
 import { passList } from "./passlist.js";
 import { explainNames, nameAt } from "./passnames.js";
+import { ruleList } from "./passrules.js";
 import { treeList } from "./passtree.js";
 
 const SPLIT_WIDTH = 880;
@@ -11,6 +12,8 @@ const KEYS = {
   j: "next pass",
   k: "previous pass",
   n: "what the next name of the marked line is",
+  "]": "next rewrite by a rule",
+  "[": "previous rewrite",
   "/": "search",
   Enter: "next pass with a hit",
   "?": "this help",
@@ -59,7 +62,14 @@ export function render({ model, el }) {
   const about = tw.div("tw-about");
   const notes = tw.el("ul", { class: "tw-notes" });
   const body = tw.div("tw-diff");
-  const main = tw.div("tw-main", strip, about, notes, body);
+  const rules = ruleList({
+    ask: (index) => tw.ask(model, { type: "rules", index }),
+    go: ({ number, side, source: line }) => {
+      if (line) choose({ line });
+      if (number) go(number, side === "before");
+    },
+  });
+  const main = tw.div("tw-main", strip, about, notes, rules.node, body);
   if (source.lines?.length) main.append(tw.div("tw-caption", "Source"), listing.node);
   root.append(bar, help, tw.div("tw-columns", passes.node, main));
 
@@ -104,11 +114,13 @@ export function render({ model, el }) {
   async function show() {
     const index = model.get("selected_pass");
     list();
+    rules.node.hidden = Boolean(without) || !entries[index].changed || index === 0;
     if (without) return drawWithout();
     const diff = await fetched("diff", index);
     const tree = diff && state.way === "tree" ? await fetched("tree", index) : null;
     if (!diff || (state.way === "tree" && !tree)) return undefined;
     describe(diff);
+    rules.show(index);
     draw(diff, tree);
     root.dataset.shown = String(index);
     return undefined;
@@ -330,7 +342,8 @@ export function render({ model, el }) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     /** @type {Record<string, () => void>} */
     const actions = {
-      j: () => step(1), k: () => step(-1), "?": toggleHelp, Escape: leave, n: nextName,
+      j: () => step(1), k: () => step(-1), "?": toggleHelp,
+      "[": () => rules.step(-1), "]": () => rules.step(1), Escape: leave, n: nextName,
       "/": () => search.focus({ preventScroll: true }),
     };
     const action = actions[event.key];

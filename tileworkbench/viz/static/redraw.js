@@ -24,12 +24,16 @@ export function watch(root, scope, draw) {
   sizes.observe(root);
   // The root's colours have a transition (common.css): its end comes when the new style sheet has
   // loaded, which may be long after the page has got the theme's name. JupyterLab hides the page
-  // for a moment meanwhile: that cancels the transition, and is over in the next frame.
+  // for a moment meanwhile: that cancels the transition, and is over in the next frame. Where the
+  // sheet comes while the page is hidden there is no transition, but the page's body is shown again.
   const ends = ["transitionend", "transitioncancel"];
   const later = () => requestAnimationFrame(check);
   for (const end of ends) root.addEventListener(end, later);
+  const pages = new MutationObserver(later);
+  pages.observe(document.body, { attributes: true });
   scope.add(() => {
     sizes.disconnect();
+    pages.disconnect();
     for (const end of ends) root.removeEventListener(end, later);
   });
 }

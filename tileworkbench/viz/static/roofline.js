@@ -43,9 +43,21 @@ export function render({ model, el }) {
       parts.push(bars);
     }
     if (point.levels) parts.push(tw.div("tw-levels", point.levels));
+    if (point.traffic?.note) parts.push(traffic(point.traffic));
     const trail = trailTable(point.trail, model.get("roofline").kept);
     if (trail) parts.push(trail);
     return parts;
+  }
+
+  /** Bytes by memory level: what the model expects beside what was counted. */
+  function traffic(/** @type {Fields} */ { rows, note }) {
+    const heads = Object.entries(model.get("roofline").traffic_heads);
+    const head = tw.el("tr", {}, ...heads.map(([, text]) => tw.el("th", { scope: "col" }, text)));
+    const body = rows.map((/** @type {Fields} */ row) => tw.el("tr", { "data-level": row.level },
+      ...heads.map(([key]) => tw.el("td", {}, row[key]))));
+    const table = tw.el("table", { class: "tw-data tw-traffic" }, tw.el("thead", {}, head),
+      tw.el("tbody", {}, ...body));
+    return tw.div("", ...(rows.length ? [table] : []), tw.faint(`Bytes by level: ${note}.`));
   }
 
   /** A line's part of a bar chooses the line. */
@@ -93,9 +105,9 @@ export function render({ model, el }) {
   function show() {
     const data = model.get("roofline");
     if (!data.svg) return;
-    const measured = tw.el("details", {}, tw.el("summary", {}, "Ceilings"));
-    measured.append(ceilings(data.ceilings));
-    const title = tw.div("tw-bar", tw.el("b", {}, data.machine), tw.faint(data.note));
+    const measured = tw.el("details", {}, tw.el("summary", {}, "Ceilings and how they were found"));
+    measured.append(ceilings(data.ceilings), tw.div("tw-faint tw-ceilings-note", data.note));
+    const title = tw.div("tw-bar", tw.el("b", {}, data.machine), tw.faint(data.brief));
     const verdicts = tw.div("tw-verdicts", ...data.points.map(verdict), measured);
     const plot = tw.div("tw-plot", tw.drawing(data.svg), ...data.points.flatMap(details));
     const told = model.get("card") !== undefined || model.get("about"); // by who shows this view

@@ -1,5 +1,6 @@
 // The user's text, each line shaded by what it costs; a line opens on what became of it.
 import * as tw from "./common.js";
+import { countedLines } from "./countedlines.js";
 import { pickLines } from "./keys.js";
 import { METRICS, lineDetail, usableMetrics } from "./linedetail.js";
 
@@ -24,6 +25,9 @@ export function render({ model, el, data }) {
   const usable = usableMetrics(data.costs);
   if (usable.length) root.append(toolbar());
   root.append(tw.div("tw-source-columns", listing.node, opened));
+  const choose = (/** @type {number} */ line) => tw.set(model, { selection: { line } });
+  const counted = data.counted ? countedLines(data.counted, choose) : null;
+  if (counted) root.append(counted.node);
 
   function toolbar() {
     const choose = tw.el("select", {
@@ -63,9 +67,10 @@ export function render({ model, el, data }) {
 
   const select = () => {
     listing.mark(tw.chosenLines(model));
+    counted?.mark(tw.chosenLines(model));
     detail(model.get("selection").line);
   };
-  pickLines(listing.node, (line) => tw.set(model, { selection: { line } }), "The kernel's lines");
+  pickLines(listing.node, choose, "The kernel's lines");
   scope.on("change:selection", select);
   select();
   return scope.dispose;

@@ -10,7 +10,8 @@ export function trailTable(steps, kept) {
   if (steps.length < 2) return null;
   const head = el("tr", {}, ...["version", "time", "change"].map((text) => el("th", {}, text)));
   const rows = steps.map((step, at) => {
-    const time = `${step.time}${step.predicted ? ", predicted" : ""}`;
+    const how = step.predicted ? ", predicted" : step.cold ? ", cold caches" : "";
+    const time = `${step.time}${how}`;
     const change = el("td", { class: "tw-change" });
     step.change.forEach((/** @type {string} */ line) => change.append(div(changeClass(line), line)));
     const row = el("tr", { "data-step": step.number }, el("td", {}, String(step.number)),

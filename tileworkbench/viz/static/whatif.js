@@ -1,5 +1,6 @@
 // Other layouts of a tile: their wavefronts, computed here, and the line that chooses one.
 import * as tw from "./common.js";
+import { swizzlePanel } from "./swizzlepanel.js";
 import { padded, paddedText, rearranged, rowMajor, sharedCost, swizzleProblem, swizzled } from "./memory.js";
 
 /** @type {Record<string, string>} */
@@ -96,7 +97,10 @@ export function whatIf({ model, tiles, accesses, preview }) {
       tw.div("tw-choices", tw.el("table", { class: "tw-data" },
         tw.el("thead", {}, tw.el("tr", {}, ...heads.map((text) => tw.el("th", { scope: "col" }, text)))),
         tw.el("tbody", {}, ...body))),
-      tw.div("tw-bar", ...padding(mine), ...widths()), state.said);
+      tw.div("tw-bar", ...padding(mine), ...widths()),
+      swizzlePanel({ tile, mine, attempt, apply,
+        measure: (layout) => measure(tile, mine, layout) }).node,
+      state.said);
   }
 
   function choiceRow(/** @type {LayoutChoice} */ choice, /** @type {any} */ mine) {
@@ -133,16 +137,18 @@ export function whatIf({ model, tiles, accesses, preview }) {
     const pitchOf = () => tile.shape.at(-1) + Number(range.value);
     const lineOf = (/** @type {number} */ pitch) =>
       `T.annotate_layout({${tile.name}: ${paddedText(tile.shape, pitch)}})`;
-    const slide = () => {
+    const slide = async () => {
       const layout = padded(tile.shape, pitchOf());
       const cost = measure(tile, mine, layout);
       apply_.hidden = Boolean(cost.problem);
       said.textContent = `+${range.value} elements: ` + (cost.problem ||
         `${cost.wavefronts} wavefronts (${(cost.wavefronts / (cost.ideal || 1)).toFixed(2)}×), ` +
         `${bytesOf(tile, layout)} bytes`);
-      attempt({ name: "padding", pitch: pitchOf(), layout, problem: cost.problem,
+      const pitch = pitchOf();
+      const refused = await attempt({ name: "padding", pitch, layout, problem: cost.problem,
         wavefronts: cost.wavefronts,
-        layoutText: `Layout((${tile.shape.join(", ")},), ${paddedText(tile.shape, pitchOf())})` });
+        layoutText: `Layout((${tile.shape.join(", ")},), ${paddedText(tile.shape, pitch)})` });
+      if (pitch === pitchOf()) apply_.hidden ||= Boolean(refused);
     };
     return [tw.el("label", { class: "tw-check" }, "Padding", range), said, apply_];
   }
@@ -170,13 +176,17 @@ export function whatIf({ model, tiles, accesses, preview }) {
     return [tw.el("label", { class: "tw-check" }, `Vector of this ${access.kind}`, select), said];
   }
 
-  function attempt(/** @type {LayoutChoice} */ choice) {
-    if (!choice.layout) return;
-    if (choice.chosen && state.width === null) return reset();
+  /** Show a choice; told is why the compiler refuses it, "" where it does not. */
+  async function attempt(/** @type {LayoutChoice} */ choice) {
+    if (!choice.layout) return "";
+    if (choice.chosen && state.width === null) {
+      reset();
+      return "";
+    }
     mark(choice.name);
-    show(`${LABELS[choice.name]}${choice.name === "padding" ? ` +${choice.pitch -
+    show(choice.label ?? `${LABELS[choice.name]}${choice.name === "padding" ? ` +${choice.pitch -
       state.tile.shape.at(-1)}` : ""}`, choice.layout);
-    confirm(choice);
+    return confirm(choice);
   }
 
   function show(/** @type {string} */ name, /** @type {Places} */ layout) {
@@ -186,7 +196,7 @@ export function whatIf({ model, tiles, accesses, preview }) {
     preview();
   }
 
-  /** Lower the kernel again with the layout: what the line will really give. */
+  /** Lower the kernel again with the layout: what the line will really give, or why it is refused. */
   async function confirm(/** @type {LayoutChoice} */ choice) {
     const { said, tile } = state;
     state.asked = choice;
@@ -196,18 +206,27 @@ export function whatIf({ model, tiles, accesses, preview }) {
       made = await tw.ask(model, { type: "relower", buffer: tile.name, layout: choice.layoutText });
     } catch (error) {
       if (state.asked === choice) said.textContent = `Not compiled again: ${error.message}`;
-      return;
+      return "";
     }
-    if (state.asked !== choice || state.said !== said) return;
+    if (state.asked !== choice || state.said !== said) return "";
     if (made.problem) {
       said.textContent = `Compiled again: the compiler refuses it: ${made.problem}`;
-      return;
+      return made.problem;
     }
     const same = made.wavefronts === choice.wavefronts;
     said.dataset.wavefronts = String(made.wavefronts);
     said.textContent = `${same ? "✓ " : ""}Compiled again: ${made.wavefronts} wavefronts, ` +
       `${made.ideal} needed; the block takes ${made.shared_bytes} bytes of shared memory.` +
-      (same ? "" : " The compiler then chooses other instructions.");
+      (same ? "" : ` ${difference(made.accesses)}`);
+    return "";
+  }
+
+  /** Why the compiler's count is not the one of moved addresses. */
+  function difference(/** @type {Access[]} */ made) {
+    const kinds = (/** @type {Access[]} */ of) => of.map(({ kind }) => kind).sort().join(", ");
+    const mine = accesses.filter((/** @type {Access} */ access) => access.tile === state.tile.name);
+    return kinds(made) === kinds(mine) ? "Its engines then take the pieces in another order."
+      : `The compiler then chooses other instructions: ${kinds(made)}.`;
   }
 
   function mark(/** @type {string} */ name) {
@@ -225,6 +244,7 @@ export function whatIf({ model, tiles, accesses, preview }) {
   async function apply(/** @type {string} */ line) {
     const [before, after] = state.tile.cell;
     const text = before + line + after;
+    state.asked = null; // what the compiler still answers would take the place of what is said here
     const inserted = tw.insertCell?.(text, node) ?? false;
     const copied = !inserted && await tw.copyText(text);
     state.said.replaceChildren(

@@ -53,6 +53,10 @@ class ViewWidget(anywidget.AnyWidget):
         super().open()
         return str(super().model_id)
 
+    def tell(self, text: str) -> None:
+        """Add lines to what stands for it where there are no pictures."""
+        self._text = f"{self._text}\n{text}"
+
     def answers(self) -> dict[str, Answer]:
         """What the browser may ask for, by message type."""
         return {}

@@ -14,6 +14,7 @@ from tileworkbench.bench.points import (
     Level,
     Machine,
     Point,
+    Step,
     Verdict,
     format_rate,
     judge,
@@ -21,7 +22,7 @@ from tileworkbench.bench.points import (
     relevant_ceilings,
 )
 from tileworkbench.bench.units import rate_unit
-from tileworkbench.viz.model.roofline_marks import shown_steps
+from tileworkbench.viz.model.roofline_marks import apart, shown_steps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 _GROUND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.8}
 _NAME_WIDTH = 0.08  # of a level's name, as a part of the axis
+_BADGE = 13.0  # points that the number of a version takes
 _WRONG, _ROOF = "#d3302f", "#444444"
 # Okabe and Ito's colours for any colour vision, without the palest.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#000000")
@@ -79,7 +81,8 @@ def _name(axes: Axes, point: Point, verdict: Verdict, colour: str) -> None:
         f"{point.name}: {format_rate(point.gflops, rate_unit([point.dtype]))}"
         + (", predicted" if point.predicted else percent),
         (point.intensity, point.gflops),
-        xytext=(7 if left else -7, -14),
+        # Below the point are the versions before it, above it the names of its levels.
+        xytext=(7 if left else -7, 20 if shown_steps(point) else -14),
         textcoords="offset points",
         ha="left" if left else "right",
         color=colour,
@@ -109,15 +112,31 @@ def _draw_marks(axes: Axes, point: Point, machine: Machine, colour: str) -> None
         xs = [*(step.intensity for step in steps), point.intensity]
         ys = [*(step.gflops for step in steps), point.gflops]
         axes.plot(xs, ys, "--", color=colour, linewidth=0.9, zorder=3)
-        for step in steps:
-            axes.plot(
-                step.intensity,
-                step.gflops,
-                marker=f"${step.number}$",
-                color=colour,
-                markersize=7,
-                zorder=3,
-            )
+        _draw_numbers(axes, point, steps, colour)
+
+
+def _draw_numbers(axes: Axes, point: Point, steps: Sequence[Step], colour: str) -> None:
+    """The number of each version at its place, or with a line to it where another stands there."""
+    scale = 72 / axes.figure.dpi  # points of a pixel
+    places = [(step.intensity, step.gflops) for step in steps]
+    places.append((point.intensity, point.gflops))
+    *spots, own = [(x * scale, y * scale) for x, y in axes.transData.transform(places)]
+    for step, (x, y), spot in zip(steps, apart(spots, own, _BADGE), spots, strict=True):
+        there = x - spot[0], y - spot[1]
+        line = {"arrowstyle": "-", "color": colour, "linewidth": 0.6}
+        axes.annotate(
+            str(step.number),
+            (step.intensity, step.gflops),
+            xytext=there,
+            textcoords="offset points",
+            ha="center",
+            va="center",
+            fontsize="x-small",
+            color=colour,
+            bbox={"boxstyle": "circle,pad=0.25", "facecolor": "white", "edgecolor": colour},
+            arrowprops=line if any(there) else None,
+            zorder=3,
+        )
 
 
 def _named_together(axes: Axes, levels: Sequence[Level]) -> list[tuple[float, str]]:

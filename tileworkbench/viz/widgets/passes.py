@@ -51,6 +51,7 @@ class PassesTraits(traitlets.HasTraits):
         return {
             "diff": lambda content: self._browser.diff(int(content["index"])),
             "tree": lambda content: self._browser.tree(int(content["index"])),
+            "rules": lambda content: self._browser.rules(int(content["index"])),
             "search": lambda content: self._browser.search(str(content["query"])),
             "name": self._describe,
             "without": lambda content: without(self._browser.record, content["names"]),
@@ -78,7 +79,7 @@ class PassesWidget(ViewWidget, ViewTraits, PassesTraits):
         text, at = passes_text(view), self.selected_pass
         if as_diff:
             text, self._html = diff_text(view, at), lambda: titled(view, diff_section(view, at))
-        self._text = f"{self._text}\n{text}"
+        self.tell(text)
 
     def answers(self) -> dict[str, Answer]:
         return self.pass_answers()

@@ -84,6 +84,11 @@ class CpuKernel(CompiledKernel):
         return self._run_at if is_fixed and not needs_more and not self.grids else None
 
     @property
+    def imports(self) -> dict[str, int]:
+        """The addresses of the functions of others that the code calls, by name."""
+        return _imports(self.record.program)
+
+    @property
     def native_launches(self) -> tuple[tuple[Launcher, int, float | None], ...]:
         return tuple((each.launcher, int(each.blocks), self.estimated_ns) for each in self.launches)  # type: ignore[arg-type]
 

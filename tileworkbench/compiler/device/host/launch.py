@@ -13,6 +13,7 @@ from threading import get_ident, main_thread
 from time import monotonic_ns
 
 from tileworkbench.compiler.device.host import dispatch_ir as words
+from tileworkbench.compiler.device.host.background import PendingFunction
 from tileworkbench.compiler.device.host.dispatch import dispatch
 from tileworkbench.compiler.device.host.llvm import NativeFunction
 from tileworkbench.compiler.device.host.threads import get_num_threads, team_for
@@ -116,7 +117,7 @@ class Launcher:
 
     def __init__(
         self,
-        native: NativeFunction,
+        native: NativeFunction | PendingFunction,
         kernel_name: str,
         slot_count: int,
         scratch_bytes: int = 0,
@@ -124,7 +125,7 @@ class Launcher:
         assertions: Sequence[str] = (),
         brief: bool = False,
         places: Sequence[Span | None] = (),
-        value: NativeFunction | None = None,
+        value: NativeFunction | PendingFunction | None = None,
     ) -> None:
         self.kernel_name = kernel_name
         self._native = native

@@ -188,6 +188,14 @@ def compile_assembly(
         return str(machine.emit_assembly(module))
 
 
+def optimized_text(
+    ir_text: str, target: NativeTarget | None = None, passes: tuple[str, ...] = DEFAULT_PASSES
+) -> str:
+    """The LLVM IR that `compile_object` selects instructions for."""
+    with _optimized_module(ir_text, target or native_target(), passes, 2) as (_, module):
+        return str(module)
+
+
 PASS_NAMES: tuple[str, ...] = (*_PASSES, *_PIPELINES)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import platform
+from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
 
@@ -31,9 +32,23 @@ class CacheSizes:
     l3: int
 
 
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """One data cache: its level (1 to 3), bytes, ways of a set, bytes of a line, and the numbers of
+    the processors that share it (empty where the system does not say).
+    """
+
+    level: int
+    bytes_: int
+    ways: int
+    line_bytes: int
+    sharers: frozenset[int] = frozenset()
+
+
 # What nearly every processor of the last ten years has at least; used where the system tells
 # nothing.
 _TYPICAL = CacheSizes(l1=32 << 10, l2=512 << 10, l3=8 << 20)
+_TYPICAL_WAYS, _TYPICAL_LINE = {1: 8, 2: 8, 3: 16}, 64
 
 
 @functools.cache
@@ -111,20 +126,35 @@ def core_count() -> int:
     return len(affinity(0)) if affinity is not None else (os.cpu_count() or 1)
 
 
-@functools.cache
+assumed_caches: ContextVar[CacheSizes | None] = ContextVar("caches", default=None)
+"""What `cache_sizes` says instead, where another processor is reckoned with."""
+
+
 def cache_sizes() -> CacheSizes:
-    """Data cache sizes from sysfs; typical sizes for a level that the system does not describe."""
-    sizes = _read_sysfs_caches(_SYSFS_CACHES)
-    if not sizes:
-        return _TYPICAL
-    return CacheSizes(
-        l1=sizes.get(1, _TYPICAL.l1), l2=sizes.get(2, _TYPICAL.l2), l3=sizes.get(3, 0)
-    )
+    """Data cache sizes as the first processor has them; typical sizes for a level that the system
+    does not describe.
+    """
+    if (assumed := assumed_caches.get()) is not None:
+        return assumed
+    sizes = {cache.level: cache.bytes_ for cache in caches()}
+    return CacheSizes(sizes[1], sizes[2], sizes.get(3, 0))
 
 
-def _read_sysfs_caches(root: Path) -> dict[int, int]:
-    """Cache level -> bytes, from a directory laid out as /sys/devices/system/cpu/cpu0/cache."""
-    sizes: dict[int, int] = {}
+@functools.cache
+def caches() -> tuple[Cache, ...]:
+    """The data caches of the first processor, innermost first; typical ones where the system does
+    not describe them.
+    """
+    known = _read_sysfs_caches(_SYSFS_CACHES)
+    typical = {1: _TYPICAL.l1, 2: _TYPICAL.l2, **({} if known else {3: _TYPICAL.l3})}
+    for level in typical.keys() - known.keys():
+        known[level] = Cache(level, typical[level], _TYPICAL_WAYS[level], _TYPICAL_LINE)
+    return tuple(known[level] for level in sorted(known) if level in _TYPICAL_WAYS)
+
+
+def _read_sysfs_caches(root: Path) -> dict[int, Cache]:
+    """The data caches by level, from a directory like /sys/devices/system/cpu/cpu0/cache."""
+    known: dict[int, Cache] = {}
     for index in sorted(root.glob("index*")):
         try:
             kind = (index / "type").read_text().strip()
@@ -133,8 +163,28 @@ def _read_sysfs_caches(root: Path) -> dict[int, int]:
         except (OSError, ValueError):
             continue
         if kind != "Instruction":
-            sizes[level] = size
-    return sizes
+            ways = _number(index / "ways_of_associativity", _TYPICAL_WAYS.get(level, 16))
+            line = _number(index / "coherency_line_size", _TYPICAL_LINE)
+            known[level] = Cache(level, size, ways, line, _sharers(index / "shared_cpu_list"))
+    return known
+
+
+def _number(file: Path, otherwise: int) -> int:
+    """The number in a file of sysfs; `otherwise` where there is none, or zero."""
+    try:
+        return int(file.read_text()) or otherwise
+    except (OSError, ValueError):
+        return otherwise
+
+
+def _sharers(file: Path) -> frozenset[int]:
+    """The numbers in a list of sysfs such as ``0-3,8``; none where there is no such list."""
+    try:
+        parts = [part.partition("-") for part in file.read_text().strip().split(",")]
+        ranges = [range(int(first), int(last or first) + 1) for first, _, last in parts]
+    except (OSError, ValueError):
+        return frozenset()
+    return frozenset(number for each in ranges for number in each)
 
 
 def _parse_size(text: str) -> int:

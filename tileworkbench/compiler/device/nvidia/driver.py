@@ -38,6 +38,7 @@ _ATTRIBUTES = {
 }
 _FUNCTION_MAX_DYNAMIC_SHARED = 8
 _POINTER_DEVICE_ORDINAL = 9
+_FLUSHED = 2  # times L2: of what is written just before, no line is left
 
 
 def missing_device() -> str | None:
@@ -134,6 +135,19 @@ class CudaDevice:
         driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         text = name.value.decode(errors="replace")
         return cls(driver, ordinal, text, arch, DeviceLimits(**facts), context.value or 0)
+
+    def flush_l2(self) -> None:
+        """Write twice as much as its L2 holds, on the current stream, and wait for it."""
+        size = ctypes.c_size_t(_FLUSHED * self.limits.l2_bytes)
+        queue = ctypes.c_void_p(current_stream(self.ordinal))
+        memory, call = ctypes.c_uint64(), self.driver.call
+        with self.active():
+            call("cuMemAllocAsync", ctypes.byref(memory), size, queue)
+            try:
+                call("cuMemsetD8Async", memory, 0, size, queue)
+            finally:
+                call("cuMemFreeAsync", memory, queue)
+            call("cuStreamSynchronize", queue)
 
     @contextmanager
     def active(self) -> Iterator[None]:

@@ -6,8 +6,12 @@ from dataclasses import field
 from typing import ClassVar
 
 from tileworkbench.compiler.device.gpu import Call, Device, GpuKernel, Loaded, buffer_bytes
-from tileworkbench.compiler.device.launch import ordinal_of
-from tileworkbench.compiler.device.nvidia.driver import LoadedKernels, open_device
+from tileworkbench.compiler.device.launch import current_ordinal, current_stream, ordinal_of
+from tileworkbench.compiler.device.nvidia.driver import (
+    LoadedKernels,
+    open_device,
+    wait_for_stream,
+)
 from tileworkbench.compiler.device.nvidia.nvrtc import (
     CudaBuild,
     compile_cuda,
@@ -58,6 +62,13 @@ class NvidiaDevice(Device):
 
     def open(self) -> None:
         open_device()
+
+    def wait(self) -> None:
+        ordinal = current_ordinal()
+        wait_for_stream(current_stream(ordinal), ordinal)
+
+    def flush(self) -> None:
+        open_device(current_ordinal()).flush_l2()
 
     def load(self, kernel: GpuKernel) -> Loaded:
         return _OnDevices(kernel)

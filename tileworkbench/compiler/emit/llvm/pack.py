@@ -279,8 +279,8 @@ class _PackWriter:
                 )
                 self.writer.do(f"store {kind} {value}, ptr {at}, align {align}")
 
-        def blocks_of_columns(p: str, depth: int) -> None:
-            self.blocks(columns, lanes, lambda start, size: block(p, depth, start, size))
+        def along_k(start: str, size: int) -> None:  # each load goes on where the last one ended
+            self.blocks(spec.k, lanes * group, lambda p, depth: block(p, depth, start, size))
 
         def clear(q: str) -> None:
             self.clear(
@@ -288,7 +288,7 @@ class _PackWriter:
                 columns,
             )
 
-        self.blocks(spec.k, lanes * group, blocks_of_columns)
+        self.blocks(columns, lanes, along_k)
         if columns <= spec.width - lanes:
             self.writer.repeat(-(-spec.k // group), clear)
 

@@ -101,7 +101,8 @@ class FunctionWriter:
         self._name = name
         self._header = f"define internal {result} @{name}({parameters}) {attributes} {{"
         self._lines: list[Any] = ["entry:"]
-        self.line = 0  # of the user's source that instructions are written for
+        # Of the user's source, that instructions are written for; 0 is elsewhere.
+        self.line: int | None = None
         self._declarations: set[str] = set()
         self._count = 0
         self.block = "entry"
@@ -118,7 +119,7 @@ class FunctionWriter:
         self._append(f"  {instruction}")
 
     def _append(self, instruction: str) -> None:
-        self._lines.append((instruction, self.line) if self.line else instruction)
+        self._lines.append(instruction if self.line is None else (instruction, self.line))
 
     def fresh_label(self, hint: str) -> str:
         """Return a new label, to be placed later."""

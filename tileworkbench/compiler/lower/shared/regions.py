@@ -7,7 +7,7 @@ from typing import Protocol
 
 from tileworkbench.compiler.diagnostics import ShapeError, Span
 from tileworkbench.compiler.ir.build import add, const_int, int_const
-from tileworkbench.compiler.ir.expr import Expr, Region
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Region
 from tileworkbench.compiler.ir.printer import print_expr
 from tileworkbench.compiler.ir.tile import Copy
 
@@ -16,6 +16,16 @@ class Places(Protocol):
     """Who knows where in the source a statement comes from."""
 
     def span(self, site: int) -> Span | None: ...
+
+
+def whole_region(buffer: Buffer) -> Region:
+    """All of a buffer."""
+    return Region(buffer, tuple(int_const(0) for _ in buffer.shape), buffer.shape)
+
+
+def is_whole(region: Region) -> bool:
+    """Whether a box is all of its buffer."""
+    return region.extents == region.buffer.shape and all(const_int(m) == 0 for m in region.mins)
 
 
 def wide_dims(region: Region) -> list[int]:

@@ -18,12 +18,13 @@ from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import simt, tile
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir.build import const_int, int_const
+from tileworkbench.compiler.ir.build import int_const
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Region, Var
 from tileworkbench.compiler.ir.loops import counting
 from tileworkbench.compiler.ir.program import Param, Program
 from tileworkbench.compiler.ir.renaming import with_new_names
 from tileworkbench.compiler.ir.rewrite import bound_by, buffers_of, variables, walk
+from tileworkbench.compiler.lower.shared.regions import is_whole, whole_region
 
 _ONE = int_const(1)
 _TILES = ("shared", "local.fragment")
@@ -109,7 +110,7 @@ class _Keeper:
         if not name.shape:
             return [st.Alloc(name, Load(place, self.index(name)), site=stmt.site)]
         if name.scope in _TILES:
-            whole = _whole(name)
+            whole = whole_region(name)
             copied: st.Stmt = tile.Copy(self.box(name), whole, site=stmt.site)
         else:
             mine, site = self.index(name), stmt.site
@@ -132,7 +133,7 @@ class _Keeper:
         if isinstance(name, Var):
             return st.Store(place, self.index(name), name, site=site)
         if name.scope in _TILES:
-            return tile.Copy(_whole(name), self.box(name), site=site)
+            return tile.Copy(whole_region(name), self.box(name), site=site)
         return self.each(
             name, lambda at: st.Store(place, (*self.index(name), *at), Load(name, at), site=site)
         )
@@ -205,14 +206,6 @@ def _overwrites(part: list[st.Stmt], buffer: Buffer) -> bool:
                 )
                 return target is buffer and not indices and not reads
             case tile.Fill(dst) | tile.Copy(dst=dst):
-                return dst.buffer is buffer and _is_whole(dst)
+                return dst.buffer is buffer and is_whole(dst)
         return False
     return True
-
-
-def _whole(buffer: Buffer) -> Region:
-    return Region(buffer, tuple(int_const(0) for _ in buffer.shape), buffer.shape)
-
-
-def _is_whole(region: Region) -> bool:
-    return region.extents == region.buffer.shape and all(const_int(m) == 0 for m in region.mins)

@@ -33,6 +33,7 @@ from tileworkbench.compiler.sim.values import (
     Value,
     from_storage,
     mask_and,
+    over_lanes,
     poison,
     python_value,
     storage_dtype,
@@ -147,7 +148,7 @@ class ArenaStorage(Storage):
             return
         place = self.locate(inside)
         self._touch(frame, "store", index, place, active, lanes)
-        chosen = np.broadcast_to(np.asarray(active), lanes)
+        chosen = over_lanes(active, lanes)
         at = np.broadcast_to(np.asarray(place), lanes)[chosen]
         values = np.broadcast_to(np.asarray(value, storage_dtype(self.dtype)), lanes)[chosen]
         self._put(at, values)
@@ -202,7 +203,7 @@ class ArenaStorage(Storage):
         if frame.flights is not None:
             at = np.asarray(place) // 2 if self.bits == 4 else place
             frame.flights.touch(frame, self, (at,), kind != "load", active, lanes)
-        chosen = np.broadcast_to(np.asarray(active), lanes)
+        chosen = over_lanes(active, lanes)
         width = self.bits // 8 or 1
         places = np.broadcast_to(np.asarray(place), lanes)
         if len(lanes) > 1:

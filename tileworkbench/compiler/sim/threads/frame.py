@@ -20,7 +20,7 @@ from tileworkbench.compiler.sim.threads.barriers import BlockBarriers
 from tileworkbench.compiler.sim.threads.counters import Counters
 from tileworkbench.compiler.sim.threads.order import Clock, ClusterPhases, Order
 from tileworkbench.compiler.sim.threads.register_file import RegisterFile
-from tileworkbench.compiler.sim.values import Mask, Value
+from tileworkbench.compiler.sim.values import Mask, Value, over_lanes
 from tileworkbench.compiler.target import parse_target
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class ThreadFrame(Frame):
 
     def active(self) -> Array:
         """The active threads as an array of conditions."""
-        return np.broadcast_to(np.asarray(self.mask), self.lanes)
+        return over_lanes(self.mask, self.lanes)
 
     def active_threads(self) -> Array:
         """The indices of the active threads."""
@@ -119,7 +119,7 @@ class ThreadFrame(Frame):
     def thread_of(self, chosen: Mask, lanes: tuple[int, ...]) -> int | None:
         if self.parallel is not None or not lanes:
             return Frame.thread_of(self, chosen, lanes)
-        grid = np.broadcast_to(np.asarray(chosen), lanes).reshape(lanes[0], -1)
+        grid = over_lanes(chosen, lanes).reshape(lanes[0], -1)
         return int(np.argmax(grid.any(axis=1)))
 
     def count_iteration(self) -> None:

@@ -12,7 +12,14 @@ from tileworkbench.compiler.sim.frame import Frame
 from tileworkbench.compiler.sim.memory import Index, Storage
 from tileworkbench.compiler.sim.observers import tell_read, tell_written
 from tileworkbench.compiler.sim.regrouped import regroup
-from tileworkbench.compiler.sim.values import Mask, Value, mask_and, poison, storage_dtype
+from tileworkbench.compiler.sim.values import (
+    Mask,
+    Value,
+    mask_and,
+    over_lanes,
+    poison,
+    storage_dtype,
+)
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.threads.frame import ThreadFrame
@@ -87,7 +94,7 @@ class LaneStorage(Storage):
             if frame.registers_watched:
                 tell_written(frame, self, (thread_column(lanes), *inside), None, lanes)
             return
-        chosen = np.broadcast_to(np.asarray(active), lanes)
+        chosen = over_lanes(active, lanes)
         if isinstance(place[0], slice):
             place = (thread_column(lanes), *place[1:])
         at = tuple(np.broadcast_to(position, lanes)[chosen] for position in place)

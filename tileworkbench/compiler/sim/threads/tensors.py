@@ -18,7 +18,7 @@ from tileworkbench.compiler.sim.threads.findings import (
 )
 from tileworkbench.compiler.sim.threads.marks import Clash, Marks
 from tileworkbench.compiler.sim.threads.registers import thread_column
-from tileworkbench.compiler.sim.values import Mask, Value, mask_and
+from tileworkbench.compiler.sim.values import Mask, Value, mask_and, over_lanes
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.threads.frame import ThreadFrame
@@ -79,7 +79,7 @@ class ThreadTensor(Storage):
         if frame.parallel is None and lanes:
             self._touch(frame, "load", place, reading, lanes)
         elif self.stored and frame.partial and frame.options.races:
-            chosen = np.broadcast_to(np.asarray(reading), lanes)
+            chosen = over_lanes(reading, lanes)
             at = np.broadcast_to(self._flat(place), lanes)[chosen]
             self._mark(frame, "load", None, self._leader(frame), at)
 
@@ -95,7 +95,7 @@ class ThreadTensor(Storage):
             tell_asked(frame, self, "store", active, lanes)
         if active is False:
             return
-        chosen = np.broadcast_to(np.asarray(active), lanes)
+        chosen = over_lanes(active, lanes)
         place = tuple(np.broadcast_to(at, lanes)[chosen] for at in inside)
         values = np.broadcast_to(np.asarray(value, self.data.dtype), lanes)[chosen]
         if frame.options.races and self.scope == "global":
@@ -126,7 +126,7 @@ class ThreadTensor(Storage):
         kind: str | None = None,
     ) -> None:
         """Count and check an access of one element, or a vector of them, by each active thread."""
-        chosen = np.broadcast_to(np.asarray(active), lanes)
+        chosen = over_lanes(active, lanes)
         memory = self._in_memory(place, lanes)
         everyone = np.asarray(chosen if chosen.ndim == 1 else chosen.any(axis=1))
         first = memory if memory.ndim == 1 else memory[:, 0]
@@ -184,7 +184,7 @@ class ThreadTensor(Storage):
         super().note_atomic(frame, index, active, reads, lanes)
         if frame.parallel is None and frame.lanes:
             places = self._in_memory(index, lanes).reshape(frame.lanes[0], -1)
-            chosen = np.broadcast_to(np.asarray(active), lanes).reshape(places.shape)
+            chosen = over_lanes(active, lanes).reshape(places.shape)
             some, count = np.asarray(chosen.any(axis=1)), places.shape[1]
             self._count(frame, "atomic", index, places[:, 0], some, count)
 
