@@ -48,7 +48,7 @@ def make_matmul(dtype: str = "float32", accumulator: str = "float32", output: st
 def environment(packages: Iterable[str]) -> dict[str, Any]:
     """What a table needs to be read later: machine, date, versions, load."""
     return {
-        "machine": machine_name(),
+        "machine": f"{machine_name()} ({processor_name()})",
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in packages},
@@ -61,6 +61,15 @@ def machine_name() -> str:
     from tileworkbench.compiler.device.host import processor
 
     return processor.machine_name()
+
+
+def processor_name() -> str:
+    """The processor's generation as LLVM names it, e.g. ``znver4``: what a cloud calls by one name
+    may be several, at twice each other's speed.
+    """
+    from tileworkbench.compiler.device.host import processor
+
+    return processor.cpu_name()
 
 
 def _version(package: str) -> str:

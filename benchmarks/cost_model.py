@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from common import environment, markdown_table, write_results
-from cost_cases import CASES, Case
+from cost_cases import CASES, SEEN, Case
 
 import tileworkbench as tw
 
@@ -68,7 +68,7 @@ def one_table(cases: Sequence[Case], threads: int, rounds: int, data: dict[str, 
         ]
         rows.append(row(case, points))
         print("  ".join(map(str, rows[-1])), flush=True)
-        if not case.seen:
+        if case not in SEEN:
             errors += [off(p, m) for _, p, m, _ in points]
             if repeated(points) >= 0.9:
                 ranked.append(correlation([p for _, p, _, _ in points], [m for *_, m, _ in points]))
@@ -127,7 +127,7 @@ def row(case: Case, points: list[Point]) -> tuple[str, ...]:
     predicted, measured = [p for _, p, _, _ in points], [m for _, _, m, _ in points]
     first = measured[int(np.argmin(predicted))]
     error = statistics.median(map(off, predicted, measured))
-    name = f"{case.name} (seen)" if case.seen else case.name
+    name = f"{case.name} (seen)" if case in SEEN else case.name
     best = points[int(np.argmin(measured))][0]
     return (
         name,

@@ -48,6 +48,7 @@ def main() -> None:
     facts = environment(("tileworkbench", "torch", "llvmlite", "numpy"))
     facts["compiler"] = shutil.which("g++") or "no C++ compiler, so no torch.compile"
     chosen = [row for row in ROWS if wanted(row.name, options.rows)]
+    extras = {name: run() for name, run in EXTRAS.items() if wanted(name, options.rows)}
     found: dict[str, list[dict[str, Any]]] = {}
     for row in chosen:
         for threads in dict.fromkeys(options.threads):
@@ -58,7 +59,6 @@ def main() -> None:
             sep="\n",
             flush=True,
         )
-    extras = {name: run() for name, run in EXTRAS.items() if wanted(name, options.rows)}
     table = report(chosen, found, extras)
     print(table)
     if not options.quick and not options.rows:

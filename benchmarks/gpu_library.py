@@ -87,7 +87,7 @@ def mla() -> Made:
         *(normal(batch, heads, 512), normal(batch, heads, 64, seed=1)),
         *(normal(batch, length, 1, 512, seed=2), normal(batch, length, 1, 64, seed=3)),
     )
-    return kernels.mla_decode(batch, heads, length, block_N=32), arguments, mla_in_torch
+    return kernels.mla_decode(batch, heads, length), arguments, mla_in_torch
 
 
 def chunk_state() -> Made:

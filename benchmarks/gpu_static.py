@@ -127,10 +127,12 @@ ROWS = {
     "the same, causal": Row(lambda: attention(128, (128, 128), 256, True), True, True),
     "attention D=128 128x64, 128 threads": Row(lambda: attention(128, (128, 64), 128), True),
     "dequant int4 128x128x64, 128 threads": Row(
-        lambda: dequant_matmul(SIZE, SIZE, SIZE, "int4", block_M=128)
+        lambda: dequant_matmul(*(SIZE, SIZE, SIZE, "int4"), block_M=128, block_N=128, block_K=64)
     ),
     "the same, through shared memory, no scales": Row(dequantised),
-    "MLA decode": Row(lambda: mla_decode(16, 128, SIZE, block_N=32), True),
+    "MLA decode": Row(
+        lambda: mla_decode(16, 128, SIZE, block_N=32, block_H=64, threads=256), True
+    ),
     "chunk scan": Row(lambda: chunk_scan(2, 16, 256, 64, 64, 128), True),
     "rmsnorm, rows of 4096": Row(lambda: rmsnorm(SIZE, SIZE, T.float16)),
     "softmax, rows of 4096": Row(lambda: softmax(SIZE, SIZE, T.float16), True),

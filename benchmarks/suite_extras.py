@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from common import make_matmul
+from common import FOLDER, make_matmul
 from compile_latency import measure_once, run_peer
 from cpu_gemm import add_into, run_tilelang
 
@@ -45,7 +45,7 @@ def compare_tilelang() -> list[Line]:
 
 def compare_compilation() -> list[Line]:
     """Time of a cold compilation over numba's."""
-    ours = [measure_once()["compile, cold"] for _ in range(PROCESSES)]
+    ours = [measure_once(FOLDER.parent)["compile, cold"] for _ in range(PROCESSES)]
     numba = [run_peer("numba") for _ in range(PROCESSES)]
     name = "numba: compile, first in the process"
     if name not in numba[0]:
