@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from collections.abc import Generator
@@ -11,6 +12,7 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+from tests import tiers
 from tests.capability import VARIABLE, required_capabilities
 
 # The same examples in every run, and no verdict that depends on how busy the machine is.
@@ -28,14 +30,27 @@ def pytest_configure(config: pytest.Config) -> None:
         required_capabilities()
     except ValueError as error:  # a misspelt variable must stop the run, not weaken it
         raise pytest.UsageError(str(error)) from error
+    tiers.SLOW_TOO = "not slow" not in config.option.markexpr
     if not hasattr(config, "workerinput"):  # a worker sees a part of the tests only
         config.pluginmanager.register(Passed(config))
     # Compiled kernels, measured ceilings and solved puzzles go to folders of this run: no test sees
     # what an earlier run left, and none writes into the user's. Child processes inherit them.
-    for variable in ("TILEWORKBENCH_CACHE_DIR", "TILEWORKBENCH_DATA_DIR"):
-        folder = tempfile.TemporaryDirectory(prefix="tileworkbench-", ignore_cleanup_errors=True)
-        config.add_cleanup(folder.cleanup)
-        os.environ[variable] = folder.name
+    own_folder(config, "TILEWORKBENCH_DATA_DIR")
+    if not hasattr(config, "workerinput"):  # one for all workers: ceilings are measured once
+        own_folder(config, "TILEWORKBENCH_CACHE_DIR")
+
+
+def pytest_collection_finish() -> None:
+    """Collections of garbage need not look at all tests and modules again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+def own_folder(config: pytest.Config, variable: str) -> None:
+    """Have an environment variable name a new folder until this process ends."""
+    folder = tempfile.TemporaryDirectory(prefix="tileworkbench-", ignore_cleanup_errors=True)
+    config.add_cleanup(folder.cleanup)
+    os.environ[variable] = folder.name
 
 
 class BrowserTogether(LoadFileScheduling):

@@ -94,7 +94,9 @@ def check_chained(target):
     """Two products whose warps would take instructions of different shapes: rows of the scores
     would lie in other lanes than rows of the output, which are scaled by what the scores give.
     """
-    page = mla_decode(1, 64, 40, 128, 16, "float16", block_N=32, num_stages=1)
+    page = mla_decode(
+        1, 64, 40, 128, 16, "float16", block_N=32, block_H=64, threads=256, num_stages=1
+    )
     generator = torch.Generator().manual_seed(5)
     shapes = ((1, 64, 128), (1, 64, 16), (1, 40, 1, 128), (1, 40, 1, 16))
     given = [torch.randn(shape, generator=generator).half() for shape in shapes]

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 
 from tests.frontend.golden import Case, program_of, read_cases
 from tests.properties.programs import Sample, samples
+from tests.tiers import examples
 from tileworkbench.compiler.analysis.hazards import find_hazards
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer
@@ -54,7 +55,7 @@ def test_the_simulator_meets_what_was_proven(case: Case) -> None:
         assert finding.block and finding.index and finding.span
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(samples())
 def test_programs_that_are_right_have_no_warnings(sample: Sample) -> None:
     assert not find_hazards(sample.program)

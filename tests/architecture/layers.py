@@ -6,6 +6,7 @@ import ast
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = "tileworkbench"
@@ -36,7 +37,7 @@ _EMITTING = (*_FOUNDATION, "compiler.analysis", "compiler.emit.float_formats")
 _EXECUTION = ("compiler.record", "compiler.sim", "compiler.runtime")
 _COMPILING = (
     *("compiler.signature", "compiler.lowering", "compiler.compilation"),
-    "compiler.device",
+    *("compiler.device", "compiler.rewrites"),
 )
 _PROGRAMMING = (*_COMPILING, "compiler.driver", "language", "kernels")
 _BELOW_VIEWS = (*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_PROGRAMMING)
@@ -102,6 +103,9 @@ RULES: Mapping[str, Rule] = {
     # 3: the whole compiler wired together, and what users write kernels in
     "compiler.signature": Rule((*_FOUNDATION, *_MIDDLE, *_EXECUTION)),
     "compiler.lowering": Rule((*_FOUNDATION, *_MIDDLE, "compiler.record")),
+    "compiler.rewrites": Rule(
+        (*_FOUNDATION, *_MIDDLE, "compiler.record", "compiler.lowering", "compiler.driver"),
+    ),
     "compiler.compilation": Rule(
         (*_FOUNDATION, *_MIDDLE, *_EXECUTION, *_COMPILING[:2], "compiler.device.nvidia.nvrtc")
     ),
@@ -188,6 +192,7 @@ def module_name(path: Path, package: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@cache
 def read_modules(package: Path) -> dict[str, ast.Module]:
     """Every module under `package` by its dotted name, parsed."""
     return {

@@ -18,6 +18,7 @@ PASSED_ON = {
     "compiler/runtime/checks.py:view": "what runtime/arrays.py says about a tensor",
     "workbench/simulation.py:_check_contents": "what runtime/arrays.py says about a tensor",
     "compiler/sim/statements.py:check": "the message of T.device_assert",
+    "editing/ir.py:_broken_by_edit": "what a pass or LLVM says of the program that it got",
     "isolation/process.py:_ask": "how another process ended, or what it raised",
     "shipping/shipped/host.py:launch": "what the library says, from texts of shipping/host.py",
     "tuning/autotune.py:_given": "what Python says about arguments",

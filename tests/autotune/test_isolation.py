@@ -332,6 +332,7 @@ def test_an_interrupt_keeps_what_was_measured_and_stops_the_rest(
         first.set()
 
     monkeypatch.setattr(courses.Course, "_note", tell)
+    monkeypatch.setattr(courses.Course, "rank", lambda course: None)  # the good one goes first
     function = tuned([GOOD, HANG], timeout=600)
     with _interrupt_when(first), pytest.raises(KeyboardInterrupt) as caught:
         function(64)

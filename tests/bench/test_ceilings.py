@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tileworkbench.bench import ceiling_samples, ceilings
+from tileworkbench.bench.alone import alone
 from tileworkbench.bench.ceiling_samples import Rate
 from tileworkbench.bench.ceilings import (
     LEVELS,
@@ -76,7 +78,7 @@ def test_json_round_trip() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"schema": 0}, "schema 0 is not 6"),
+        ({"schema": 0}, "schema 0 is not 7"),
         ({"ceilings": [{"name": "L1"}]}, "this is not a measured machine: KeyError('value')"),
         ({"ceilings": 3}, "this is not a measured machine: TypeError"),
         ({"note": None, "ceilings": [[]]}, "this is not a measured machine: TypeError"),
@@ -122,6 +124,26 @@ def test_a_machine_is_measured_once(
     forget(monkeypatch)
     assert machine() == SAMPLE
     assert len(measurements) == 1
+
+
+def test_who_waits_takes_what_was_measured_meanwhile(
+    measurements: Measurements, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, begun = ceilings._read, threading.Event()
+
+    def reading(key: str) -> Machine | None:
+        kept = read(key)
+        begun.set()
+        return kept
+
+    monkeypatch.setattr(ceilings, "_read", reading)
+    with alone():
+        waiting = threading.Thread(target=machine)
+        waiting.start()
+        assert begun.wait(60)
+        default_cache().put(ceilings.machine_key(), machine_to_json(SAMPLE).encode())
+    waiting.join()
+    assert machine() == SAMPLE and measurements == []
 
 
 def test_measure_does_it_again(measurements: Measurements) -> None:
@@ -351,6 +373,17 @@ def test_cores_that_are_threads_of_one_core_are_seen_by_l2(l2: float, doubtful: 
     }
     found = to_machine("m", rates, [1, 2], Disturbance())
     assert ("1.0 times the L1 of one, but 2.0 times the L2" in found.doubt) == doubtful
+
+
+@pytest.mark.parametrize(
+    ("rate", "own", "doubtful"),
+    [(179.0, True, True), (193.0, True, False), (179.0, False, False), (110.0, False, False)],
+)
+def test_two_cores_with_an_l2_each_have_twice_of_it(rate: float, own: bool, doubtful: bool) -> None:
+    rates = {**RATES, ("L2", 1): Rate(100.0, True), ("L2", 2): Rate(rate, True)}
+    found = to_machine("m", rates, [1, 2], Disturbance(), own_l2=own)
+    said = f"all threads have {rate / 100:.2f} times the L2 of one, though each has its own"
+    assert (said in found.doubt) == found.busy == doubtful
 
 
 @pytest.mark.parametrize(("says", "shared"), [(True, True), (None, True), (False, False)])

@@ -12,6 +12,7 @@ from tileworkbench.bench.cpu_terms import (
     is_innermost,
     is_power_of_two,
     is_product,
+    moving_tiles,
     operations,
     value_of,
 )
@@ -21,7 +22,7 @@ from tileworkbench.compiler.ir.build import add, binary, call, const
 from tileworkbench.compiler.ir.expr import Buffer, Load, Var
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.types import FLOAT32, INT32
-from tileworkbench.kernels import softmax
+from tileworkbench.kernels import gemv, softmax
 
 X, Y, COUNT = Var("x", FLOAT32), Var("y", FLOAT32), Var("i", INT32)
 
@@ -91,3 +92,13 @@ def test_times_of_a_block_add_up() -> None:
     # A block reads its rows once and writes as much.
     assert sum(grid.block.moved.values()) == 2 * 4 * 1024 * 4
     assert sum(grid.block.written.values()) == 4 * 1024 * 4
+
+
+def test_a_tile_that_is_one_vector_stays_in_a_register_unless_its_place_changes() -> None:
+    """A product of a row with a vector addresses its sums by a loop, of one iteration even."""
+
+    def moving(program) -> set[str]:
+        return {each.name for each in moving_tiles(tw.compile(program).stats.lowered.body)}
+
+    assert "partial" in moving(gemv(64, 2048, block_N=1, block_K=16))
+    assert "row_max" in moving(softmax(8, 1024, block_M=4))

@@ -190,3 +190,28 @@ def test_a_reference_is_timed_beside_the_kernel(monkeypatch: pytest.MonkeyPatch)
     calls = Mock(__name__="slow")
     assert bench_kernel(kernel, (np.zeros((64, 96), np.float32),), 3, calls).against[0] == "slow"
     assert calls.call_count == 1
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_a_call_on_a_gpu_ends_when_the_device_is_done(cold: bool) -> None:
+    done: list[str] = []
+    device = SimpleNamespace(wait=lambda: done.append("wait"), flush=lambda: done.append("flush"))
+    kernel = Mock(spec=Kernel, program=parse(STATIC), target="cuda:sm_80")
+    kernel.name, kernel.compiled = "scale", SimpleNamespace(device=device)
+    kernel.side_effect = lambda *args: done.append("call")
+    result = bench_kernel(kernel, (np.zeros((64, 96), np.float32),), 3, cold=cold)
+    once = ["flush", "call", "wait"] if cold else ["call", "wait"]
+    assert result.cold == cold and done[-3 * len(once) :] == 3 * once
+
+
+def test_caches_that_nobody_can_flush_are_refused() -> None:
+    from tileworkbench.compiler.device.amd.kernel import AmdDevice
+
+    kernel = Mock(spec=Kernel, program=parse(STATIC), target="hip:gfx942")
+    kernel.name, kernel.compiled = "scale", SimpleNamespace(device=AmdDevice())
+    with pytest.raises(UnsupportedError) as caught:
+        bench_kernel(kernel, (np.zeros((64, 96), np.float32),), 3, cold=True)
+    assert str(caught.value) == (
+        "the caches of this device cannot be made cold: only those of NVIDIA's GPUs and of "
+        "processors can\nhint: measure with warm caches"
+    )

@@ -111,7 +111,7 @@ def kernel(
 ) -> Any:
     record = SimpleNamespace(target=target)
     view = SimpleNamespace(points=points, bench=bench, record=record, machine=machine)
-    return SimpleNamespace(name=name, view=lambda roofline: view)
+    return SimpleNamespace(name=name, view=lambda roofline=False: view)
 
 
 def test_points_of_several_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,9 +121,14 @@ def test_points_of_several_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_kernel_that_was_not_measured() -> None:
+    measured, bare = kernel("a", result_point(result(), MACHINE)), kernel("b", bench=None)
+    asked: list[bool] = []
+    view = measured.view()
+    measured.view = lambda roofline=False: (asked.append(roofline), view)[1]
     with pytest.raises(ArgumentError) as caught:
-        roofline_points([kernel("a", bench=None)])
-    assert caught.value.message == "'a' has not been measured"
+        roofline_points([measured, bare])
+    assert caught.value.message == "'b' has not been measured"
+    assert asked == [False]  # no roofs were measured for an error
     assert caught.value.hint == "call its .bench(...) first"
 
 

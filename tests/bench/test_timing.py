@@ -72,11 +72,13 @@ def test_a_result_is_a_row() -> None:
 def test_text_of_a_result() -> None:
     result = BenchResult("mm", (1.0, 2.0, 3.0), 2, "clock 4.0 GHz", flops=4e9, bytes_=1e6)
     assert str(result) == (
-        "mm: 2 ms (quartiles 1.5 ms and 2.5 ms, n 3, 2 threads), "
+        "mm: 2 ms (quartiles 1.5 ms and 2.5 ms, n 3, 2 threads, warm caches), "
         "2000 GFLOP/s, 0.5 GB/s, clock 4.0 GHz"
     )
     short = BenchResult("add", (0.002,), interrupted=True)
-    assert str(short) == "add: 2 µs (quartiles 2 µs and 2 µs, n 1, 1 thread), interrupted"
+    assert (
+        str(short) == "add: 2 µs (quartiles 2 µs and 2 µs, n 1, 1 thread, warm caches), interrupted"
+    )
 
 
 def test_rounds_are_interleaved_and_every_other_one_is_reversed() -> None:
@@ -138,7 +140,9 @@ def test_an_interrupt_keeps_the_complete_rounds() -> None:
     assert {name: result.n for name, result in results.items()} == {"x": 2, "a": 2}
     assert all(result.interrupted for result in results.values())
     threads = f"{get_num_threads()} thread{'' if get_num_threads() == 1 else 's'}"
-    times = f"1 ms (quartiles 1 ms and 1 ms, n 2, {threads}), clock 4.0 GHz, interrupted"
+    times = (
+        f"1 ms (quartiles 1 ms and 1 ms, n 2, {threads}, warm caches), clock 4.0 GHz, interrupted"
+    )
     assert caught.value.render() == (
         f"BenchInterrupted: interrupted while measuring x: {times}; a: {times}\n"
         "hint: 'results' of this error has what was measured"

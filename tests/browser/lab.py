@@ -65,6 +65,21 @@ def find_chromium() -> str | None:
     return next((path for path in candidates if path), None)
 
 
+def write_notebook(
+    path: Path, *cells: str, kernel: str = "python3", raising: int | None = None
+) -> None:
+    """A notebook of these code cells, without outputs. After the one that is `raising` an error the
+    others run.
+    """
+    import nbformat
+
+    metadata = {"kernelspec": {"name": kernel, "display_name": "Python 3"}}
+    made = [nbformat.v4.new_code_cell(cell) for cell in cells]
+    if raising is not None:
+        made[raising].metadata["tags"] = ["raises-exception"]
+    nbformat.write(nbformat.v4.new_notebook(cells=made, metadata=metadata), path)
+
+
 @dataclass(frozen=True, slots=True)
 class LabServer:
     """A running JupyterLab: its address, token and the folder it serves."""

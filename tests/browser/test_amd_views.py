@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import nbformat
 import pytest
 
 from tests.browser.conftest import ARTEFACTS
-from tests.browser.lab import LabServer, NotebookPage
+from tests.browser.lab import LabServer, NotebookPage, write_notebook
 
 LAYOUTS, PIPELINE, CODE = 1, 2, 3
 CELLS = [
@@ -27,10 +26,7 @@ def test_views_of_a_kernel_for_amd(
     lab: LabServer, open_notebook: Callable[[str], NotebookPage]
 ) -> None:
     """C_local is drawn by lanes of a wave of 64 with the MFMA outlined; loads wait in registers."""
-    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
-    made = nbformat.v4.new_notebook(cells=cells, metadata=metadata)
-    nbformat.write(made, lab.root / "amd.ipynb")
+    write_notebook(lab.root / "amd.ipynb", *CELLS)
     notebook = open_notebook("amd.ipynb")
     notebook.page.set_default_timeout(20_000)
     notebook.run_all()

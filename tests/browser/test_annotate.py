@@ -6,9 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import nbformat
-
-from tests.browser.lab import LabServer, NotebookPage
+from tests.browser.lab import LabServer, NotebookPage, write_notebook
 from tests.viz.tiled import compiled
 from tileworkbench.bench.units import format_bytes
 
@@ -26,13 +24,19 @@ def transpose(A: T.Tensor((32, 32), "float32"), B: T.Tensor((32, 32), "float32")
             B[i, tx] = tile[tx, i]
 """
 
+COPY = """%%tile
+def copy(A: T.Tensor((65536,), "float32"), B: T.Tensor((65536,), "float32")):
+    with T.Kernel(64, threads=128) as bx:
+        for j in T.Parallel(1024):
+            i = bx * 1024 + j
+            B[i] = A[i]
+"""
+
 
 def test_lines_show_their_costs_and_open(
     lab: LabServer, open_notebook: Callable[[str], NotebookPage]
 ) -> None:
-    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    cells = [nbformat.v4.new_code_cell(text) for text in ("%load_ext tileworkbench", CELL)]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), lab.root / "a.ipynb")
+    write_notebook(lab.root / "a.ipynb", "%load_ext tileworkbench", CELL)
     notebook = open_notebook("a.ipynb")
     notebook.run_all()
     assert notebook.cell_errors() == []
@@ -50,6 +54,34 @@ def test_lines_show_their_costs_and_open(
     assert form.input_value() == "code"
     form.select_option("0")
     assert "B[i_1, tx] = tile[tx, i_1]" in detail.locator(".tw-form").inner_text()
+    assert (notebook.errors, notebook.outside) == ([], [])
+
+
+def test_counted_bytes_stand_beside_the_model(
+    lab: LabServer, open_notebook: Callable[[str], NotebookPage]
+) -> None:
+    counted = COPY.replace("%%tile", "%%tile --count -t cpu")
+    simulated = COPY.replace("%%tile", "%%tile --count -t sim:sm_80")
+    write_notebook(lab.root / "c.ipynb", "%load_ext tileworkbench", counted, simulated)
+    notebook = open_notebook("c.ipynb")
+    notebook.run_all()
+    assert notebook.cell_errors() == []
+    view = notebook.output(1)
+    table = view.get_by_role("table", name="Counted by line")
+    heads = table.locator("thead tr").first.inner_text().split()
+    assert heads == ["L1", "L2", "L3", "DRAM"]
+    row = table.locator("tbody tr", has_text="B[i] = A[i]")
+    assert row.locator("td").nth(1).inner_text() == "512.0 KiB"  # 256 KiB read, as many written
+    row.click()
+    view.locator(".tw-line-detail").get_by_text("generated code").first.wait_for(state="attached")
+    assert "tw-current" in (row.get_attribute("class") or "")
+    assert "tw-marked" in (
+        view.locator(".tw-line", has_text="B[i] = A[i]").first.get_attribute("class") or ""
+    )
+    there = notebook.output(2).get_by_role("table", name="Counted by line")
+    cells = there.locator("tbody tr", has_text="B[i] = A[i]").locator("td").all_inner_texts()
+    assert cells[1:4] == ["512.0 KiB"] * 3
+    assert cells[-2:] == ["16.4 k", "16.4 k"]  # sectors of 32 bytes
     assert (notebook.errors, notebook.outside) == ([], [])
 
 

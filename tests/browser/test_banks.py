@@ -6,14 +6,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import nbformat
 import pytest
+from playwright.sync_api import expect
 
-from tests.browser.lab import LabServer, NotebookPage
+from tests.browser.lab import LabServer, NotebookPage, write_notebook
 from tests.viz.tiled import compiled
+from tileworkbench.compiler.layout import Layout
 from tileworkbench.viz.model.annotated_cell import cell_with
+from tileworkbench.viz.model.swizzles import Swizzle, best, measured
 from tileworkbench.viz.model.tiles import find_tile
-from tileworkbench.viz.model.what_if import alternatives
+from tileworkbench.viz.model.what_if import alternatives, relowered
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator
@@ -22,7 +24,7 @@ SETUP = f"""\
 import sys
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from tests.viz.tiled import compiled"""
-BANKS, SELECTED, ELEMENT, GLOBAL, CPU, CARD = 1, 2, 3, 4, 5, 6
+BANKS, SELECTED, ELEMENT, GLOBAL, CPU, CARD, ENGINES, RAGGED = range(1, 9)
 CELLS = [
     SETUP,
     "view = compiled('conflicting').show('banks')\nview",
@@ -31,6 +33,10 @@ CELLS = [
     "compiled('mm').show('global')",
     "compiled('transpose', 'cpu').show('banks')",
     "compiled('conflicting').show('card')",
+    "from tileworkbench.kernels import matmul\nimport tileworkbench as tw\n"
+    "program = matmul(256, 256, 256, 'float16', num_stages=3)\n"
+    "tw.compile(program, target='sim:sm_90a').show('banks')",
+    "compiled('ragged').show('banks')",
 ]
 
 
@@ -38,9 +44,7 @@ CELLS = [
 def notebook(
     lab: LabServer, open_notebook: Callable[[str], NotebookPage]
 ) -> Iterator[NotebookPage]:
-    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), lab.root / "b.ipynb")
+    write_notebook(lab.root / "b.ipynb", *CELLS)
     opened = open_notebook("b.ipynb")
     opened.run_all()
     opened.run_cell(BANKS)
@@ -54,11 +58,14 @@ def test_banks_sectors_and_lines(notebook: NotebookPage) -> None:
     check_conflict(notebook.output(BANKS))
     check_lanes(notebook)
     check_what_if(notebook.output(BANKS))
+    check_swizzle(notebook)
     check_apply(notebook)
     check_selection(notebook)
     check_global(notebook.output(GLOBAL))
     check_cpu(notebook.output(CPU))
     check_card(notebook.output(CARD))
+    check_engines(notebook.output(ENGINES))
+    check_refused(notebook.output(RAGGED))
 
 
 def check_conflict(view: Locator) -> None:
@@ -165,6 +172,90 @@ def check_what_if(view: Locator) -> None:
     view.locator(".tw-banks[data-degree='4']").wait_for()
 
 
+def check_swizzle(notebook: NotebookPage) -> None:
+    """B, M and S step by keys; pictures and counts follow, and the line makes a cell."""
+    record = compiled("conflicting").record
+    tile = find_tile(compiled("conflicting").view(), "A_shared")
+    view = notebook.output(BANKS)
+    panel, said = view.locator(".tw-swizzle"), view.locator(".tw-swizzle-said")
+    steps = panel.locator("input")
+    assert [step.input_value() for step in steps.all()] == ["0", "3", "3"]
+    for bits in (1, 2):  # an arrow key is a step
+        steps.nth(0).press("ArrowUp")
+        promised = measured(tile, Swizzle(bits, 3, 3))
+        expect(said).to_contain_text(
+            f"<{bits}, 3, 3>: {promised.wavefronts} wavefronts, {promised.ideal} needed"
+        )
+    expect(panel).to_contain_text("4 places are exchanged")
+    expect(panel).to_contain_text("8 neighbours (16 bytes) stay together")
+    expect(panel).to_contain_text("✓ the vectors of all lanes stay whole")
+    expect(panel).to_contain_text("TMA and wgmma know it as their 64-byte swizzle")
+    view.locator(".tw-banks[data-degree='1']").wait_for()
+    expect(view.locator(".tw-previewed")).to_contain_text("tried out: swizzle <2, 3, 3>")
+    view.get_by_text("✓ Compiled again: 192 wavefronts, 192 needed").wait_for()
+    steps.nth(1).fill("2")
+    expect(panel).to_contain_text("✗ the 16 bytes of a lane (store) are not together")
+    expect(panel.get_by_role("button", name="Apply")).to_be_disabled()
+    steps.nth(2).fill("1")
+    expect(said).to_have_text("<2, 2, 1> is not possible here")
+    expect(panel).to_contain_text("✗ <2, 2, 1> is no swizzle")
+    panel.get_by_role("button", name="Find the best").click()
+    links = panel.locator(".tw-swizzle-found button")
+    expect(links).to_have_text([str(each.swizzle) for each in best(tile)])
+    assert [step.input_value() for step in steps.all()] == ["2", "3", "3"]
+    links.nth(1).click()
+    expect(said).to_contain_text(f"{best(tile)[1].wavefronts} wavefronts")
+    links.nth(0).click()
+    panel.get_by_role("button", name="Apply").click()
+    view.get_by_text("The kernel with this line is in a new cell.").wait_for()
+    text = "lambda i, j: ((i * 32 + j) ^ (i * 32 + j) // 64 % 4 * 8,)"
+    line = f"T.annotate_layout({{A_shared: {text}}})"
+    assert taken(notebook) == cell_with(record, tile, line)
+    layout = Layout.from_text(f"Layout((128, 32), {text})")
+    made = relowered(record, "A_shared", layout)
+    assert (made.wavefronts, made.ideal, made.problem) == (192, 192, "")
+    view.get_by_role("button", name="as compiled").click()
+    view.locator(".tw-banks[data-degree='4']").wait_for()
+
+
+def check_engines(view: Locator) -> None:
+    """TMA and wgmma take three swizzles; with another one threads do their work."""
+    panel = view.locator(".tw-swizzle")
+    view.get_by_role("button", name="TMA load", exact=True).first.click()
+    panel.get_by_label("Order before the swizzle").select_option("0")
+    panel.get_by_label("B: bits XORed").fill("2")
+    expect(panel).to_contain_text("✓ TMA load, wgmma: the 64-byte swizzle")
+    view.get_by_text("✓ Compiled again: 128 wavefronts, 128 needed").wait_for()
+    panel.get_by_label("S: distance").fill("2")
+    expect(panel).to_contain_text("✗ TMA load, wgmma take only the swizzles of 32, 64 and 128")
+    view.get_by_text(
+        "The compiler then chooses other instructions: cp.async, ldmatrix.x4"
+    ).wait_for()
+
+
+def check_refused(view: Locator) -> None:
+    """What the compiler refuses cannot be applied: known here, or when it has answered."""
+    panel, said = view.locator(".tw-swizzle"), view.locator(".tw-swizzle-said")
+    apply_, shift = panel.get_by_role("button", name="Apply"), panel.get_by_label("S: distance")
+    problem = Swizzle(1, 3, 3).problem((48, 96), 16)
+    panel.get_by_label("B: bits XORed").fill("1")
+    expect(said).to_have_text("<1, 3, 3> is not possible here")
+    expect(panel).to_contain_text(f"✗ {problem}")
+    expect(apply_).to_be_disabled()
+    shift.fill("1")
+    expect(said).to_contain_text("<1, 3, 1>: ")
+    view.get_by_text("✓ Compiled again: ").wait_for()
+    expect(apply_).to_be_enabled()
+    shift.fill("-1")
+    expect(said).to_contain_text("<1, 3, -1>: ")
+    expect(panel).to_contain_text("in the number of the group of 16 elements")
+    expect(apply_).to_be_enabled()
+    links = panel.locator(".tw-swizzle-found button")
+    panel.get_by_role("button", name="Find the best").click()
+    tile = find_tile(compiled("ragged").view(), "tile")
+    expect(links).to_have_text([str(each.swizzle) for each in best(tile)])
+
+
 def check_apply(notebook: NotebookPage) -> None:
     """The extension puts the kernel into a cell below; the cell is taken away again."""
     record = compiled("conflicting").record
@@ -173,13 +264,18 @@ def check_apply(notebook: NotebookPage) -> None:
     best = view.locator("[data-choice=swizzle64]")
     best.get_by_role("button", name="Apply").click()
     view.get_by_text("The kernel with this line is in a new cell.").wait_for()
-    source = notebook.page.evaluate(
+    assert taken(notebook) == cell_with(record, tile, alternatives(tile)[0].line)
+
+
+def taken(notebook: NotebookPage) -> str:
+    """The text of the cell below the view, which goes away."""
+    source: str = notebook.page.evaluate(
         "index => { const { sharedModel } = window.jupyterapp.shell.currentWidget.content.model;"
         " const { source } = sharedModel.getCell(index); sharedModel.deleteCell(index);"
         " return source; }",
         BANKS + 1,
     )
-    assert source == cell_with(record, tile, alternatives(tile)[0].line)
+    return source
 
 
 def check_selection(notebook: NotebookPage) -> None:
@@ -193,7 +289,7 @@ def check_selection(notebook: NotebookPage) -> None:
             break
         notebook.page.wait_for_timeout(200)
     assert wanted in notebook.output(SELECTED).inner_text()
-    view.locator(".tw-select").select_option("4")
+    view.get_by_label("Vector of this store").select_option("4")
     assert "coalesced_width=2 of the copy asks for it" in view.inner_text()
     assert "tried out: as compiled, 4 bytes" in view.inner_text()
     notebook.run_cell(ELEMENT)  # chosen in Python, or in another view

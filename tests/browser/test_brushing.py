@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-import nbformat
 from playwright.sync_api import expect
 
-from tests.browser.lab import LabServer, NotebookPage
+from tests.browser.lab import LabServer, NotebookPage, write_notebook
 
 CELLS = [
     "import tileworkbench as tw\nfrom tileworkbench.kernels import matmul\n"
@@ -25,10 +24,8 @@ CELLS = [
 def test_views_of_a_card_share_a_line(
     lab: LabServer, open_notebook: Callable[[str], NotebookPage]
 ) -> None:
-    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
     path = lab.root / "brush.ipynb"
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), path)
+    write_notebook(path, *CELLS)
     notebook = open_notebook("brush.ipynb")
     notebook.page.set_default_timeout(20_000)
     notebook.run_all()  # the line of a copy is chosen before any of these tabs is opened

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import nbformat
 import pytest
 
-from tests.browser.lab import LabServer, NotebookPage
+from tests.browser.lab import LabServer, NotebookPage, write_notebook
 from tileworkbench.viz.model.views import VIEWS
 
 CELLS = [
@@ -28,9 +27,7 @@ CELLS = [
 
 @pytest.fixture
 def notebook(lab: LabServer, open_notebook: Callable[[str], NotebookPage]) -> NotebookPage:
-    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), lab.root / "c.ipynb")
+    write_notebook(lab.root / "c.ipynb", *CELLS)
     made = open_notebook("c.ipynb")
     made.page.set_default_timeout(20_000)
     return made

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import nbformat
-
-from tests.browser.lab import LabServer, NotebookPage
+from tests.browser.lab import LabServer, NotebookPage, write_notebook
 
 CELLS = [
     "%load_ext tileworkbench",
@@ -43,10 +41,7 @@ view""",
 def test_two_wrong_kernels_show_where(
     lab: LabServer, open_notebook: Callable[[str], NotebookPage]
 ) -> None:
-    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
-    cells[1].metadata["tags"] = ["raises-exception"]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), lab.root / "e.ipynb")
+    write_notebook(lab.root / "e.ipynb", *CELLS, raising=1)
     notebook = open_notebook("e.ipynb")
     notebook.page.set_default_timeout(10_000)
     notebook.run_all()

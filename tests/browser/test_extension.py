@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import nbformat
 import pytest
 from playwright.sync_api import Locator, expect
 
-from tests.browser.lab import LabServer, NotebookPage
+from tests.browser.lab import LabServer, NotebookPage, write_notebook
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -32,13 +30,6 @@ def double(A: T.Tensor((256, 64), "float32"), B: T.Tensor((256, 64), "float32"))
             tile[i, j] = tile[i, j] * 2.0
         T.copy(tile, B[bx * 64, 0])"""
 CELLS = (LINE, COMMANDS, FLAG, TARGET, IMPORTED)
-
-
-def write(path: Path, *cells: str, kernel: str = "python3") -> None:
-    """A notebook without outputs."""
-    metadata = {"kernelspec": {"name": kernel, "display_name": "Python 3"}}
-    made = [nbformat.v4.new_code_cell(cell) for cell in cells]
-    nbformat.write(nbformat.v4.new_notebook(cells=made, metadata=metadata), path)
 
 
 def coloured(cell: Locator, kind: str) -> str:
@@ -155,7 +146,7 @@ def check_machine(notebook: NotebookPage) -> None:
 
 
 def test_the_whole(lab: LabServer, open_notebook: Callable[..., NotebookPage]) -> None:
-    write(lab.root / "whole.ipynb", LINE, "%load_ext tileworkbench", KERNEL)
+    write_notebook(lab.root / "whole.ipynb", LINE, "%load_ext tileworkbench", KERNEL)
     notebook = open_notebook("whole.ipynb")
     check_colours(notebook.cell(0))
     notebook.run_cell(1)
@@ -171,13 +162,13 @@ def test_the_whole(lab: LabServer, open_notebook: Callable[..., NotebookPage]) -
 def test_cells_are_coloured_completed_and_explained_before_they_run(
     lab: LabServer, open_notebook: Callable[..., NotebookPage]
 ) -> None:
-    write(lab.root / "words.ipynb", *CELLS)
+    write_notebook(lab.root / "words.ipynb", *CELLS)
     check_words(open_notebook("words.ipynb"))
 
 
 @pytest.mark.slow
 def test_notebook_7_has_the_same(lab: LabServer, browser: Browser) -> None:
-    write(lab.root / "seven_words.ipynb", *CELLS)
+    write_notebook(lab.root / "seven_words.ipynb", *CELLS)
     context = browser.new_context(viewport={"width": 1400, "height": 1800})
     notebook = NotebookPage(context.new_page(), lab, app="notebooks")
     notebook.load("seven_words.ipynb")
@@ -191,7 +182,7 @@ def test_notebook_7_has_the_same(lab: LabServer, browser: Browser) -> None:
 def test_a_t_of_another_package_is_left_alone(
     lab: LabServer, open_notebook: Callable[..., NotebookPage]
 ) -> None:
-    write(
+    write_notebook(
         lab.root / "other.ipynb",
         "%load_ext tileworkbench\nimport torchvision.transforms as T\nT.copy",
         "# %%tile -a",
@@ -210,7 +201,7 @@ def test_a_kernel_without_the_package_dies_and_restarts(
 ) -> None:
     """Nothing is imported behind the user's back, and every panel says what to do."""
     hidden = "import sys\nsys.modules['tileworkbench'] = None"
-    write(lab.root / "without.ipynb", LINE, hidden, "import os\nos._exit(1)", "1 + 1")
+    write_notebook(lab.root / "without.ipynb", LINE, hidden, "import os\nos._exit(1)", "1 + 1")
     notebook = open_notebook("without.ipynb")
     notebook.execute("tileworkbench:ledger")
     ledger = notebook.page.locator(".tw-ledger")
@@ -228,7 +219,7 @@ def test_a_kernel_without_the_package_dies_and_restarts(
 
 @pytest.mark.slow
 def test_the_course_is_opened(lab: LabServer, open_notebook: Callable[..., NotebookPage]) -> None:
-    write(lab.root / "start.ipynb", "1")
+    write_notebook(lab.root / "start.ipynb", "1")
     notebook = open_notebook("start.ipynb")
     notebook.execute("tileworkbench:course")
     path = notebook.page.evaluate("() => window.jupyterapp.shell.currentWidget.context.path")

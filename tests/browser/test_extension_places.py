@@ -10,14 +10,13 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.audit import AUDIT, THEMES, faults, use_theme
-from tests.browser.lab import LabServer, NotebookPage
+from tests.browser.lab import LabServer, NotebookPage, write_notebook
 from tests.browser.test_extension import (
     KERNEL,
     LINE,
     check_badges,
     check_inspector,
     check_ledger,
-    write,
 )
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def page_of(lab: LabServer, browser: Browser) -> Iterator[Callable[..., Notebook
 def test_notebook_7_has_inspector_badges_and_ledger(
     lab: LabServer, page_of: Callable[..., NotebookPage]
 ) -> None:
-    write(lab.root / "seven_panels.ipynb", LINE, LOAD, KERNEL)
+    write_notebook(lab.root / "seven_panels.ipynb", LINE, LOAD, KERNEL)
     notebook = page_of("seven_panels.ipynb", app="notebooks")
     notebook.errors.clear()  # Notebook 7.6 has one of its own while it starts
     notebook.run_cell(1)
@@ -69,7 +68,7 @@ def test_notebook_7_has_inspector_badges_and_ledger(
 def test_everything_in_a_notebook_works_without_it(
     lab: LabServer, page_of: Callable[..., NotebookPage]
 ) -> None:
-    write(lab.root / "off.ipynb", LOAD, KERNEL, "%tile course banks", "%tile puzzle 01")
+    write_notebook(lab.root / "off.ipynb", LOAD, KERNEL, "%tile course banks", "%tile puzzle 01")
     notebook = page_of("off.ipynb", extension=False)
     notebook.run_cell(0)
     notebook.run_cell(1)
@@ -92,7 +91,7 @@ def test_a_kernel_with_another_version(
 ) -> None:
     """Its answers are not those that the panels ask for: they say so, and the cells still run."""
     older = "import tileworkbench.viz.magics.lab as lab\ndel lab.kernels, lab.state"
-    write(lab.root / "version.ipynb", LOAD, older, KERNEL)
+    write_notebook(lab.root / "version.ipynb", LOAD, older, KERNEL)
     notebook = open_notebook("version.ipynb")
     notebook.execute("tileworkbench:ledger")
     notebook.run_cell(0)
@@ -112,7 +111,7 @@ def test_a_kernel_that_dies_with_the_inspector_open(
     lab: LabServer, page_of: Callable[..., NotebookPage]
 ) -> None:
     """The card stays to be read, and the next kernel's takes its place."""
-    write(lab.root / "dies.ipynb", LINE, LOAD, KERNEL, "import os\nos._exit(1)")
+    write_notebook(lab.root / "dies.ipynb", LINE, LOAD, KERNEL, "import os\nos._exit(1)")
     notebook = page_of("dies.ipynb")
     notebook.run_cell(1)
     notebook.run_cell(2)
@@ -137,7 +136,7 @@ def test_a_notebook_in_a_folder_that_is_read_only(
     """Cells run, cards are live, a cell is inserted; only saving fails, and JupyterLab says it."""
     folder = lab.root / "locked"
     folder.mkdir()
-    write(folder / "locked.ipynb", LOAD, KERNEL)
+    write_notebook(folder / "locked.ipynb", LOAD, KERNEL)
     notebook = open_notebook("locked/locked.ipynb")
     refuse_saving(notebook)
     notebook.run_cell(0)
@@ -152,6 +151,7 @@ def test_a_notebook_in_a_folder_that_is_read_only(
     expect(card.locator(".tw-title")).to_have_text("double")
     assert nbformat.read(folder / "locked.ipynb", as_version=4).cells[1].outputs == []
     assert set(notebook.errors) <= {"Permission denied: locked.ipynb"}  # JupyterLab's own
+    notebook.page.unroute_all()  # the page is the next test's, too
     assert notebook.outside == []
 
 
@@ -173,7 +173,7 @@ def refuse_saving(notebook: NotebookPage) -> None:
 def test_the_launcher_opens_course_and_puzzles(
     lab: LabServer, page_of: Callable[..., NotebookPage]
 ) -> None:
-    write(lab.root / "tiles.ipynb", "1")
+    write_notebook(lab.root / "tiles.ipynb", "1")
     notebook = page_of("tiles.ipynb")
     for title, chapter in (("Tile Course", "00_index"), ("Tile Puzzles", "23_puzzles")):
         notebook.execute("launcher:create")
@@ -191,7 +191,7 @@ def test_the_launcher_opens_course_and_puzzles(
 def test_a_puzzle_is_put_below_the_active_cell(
     lab: LabServer, open_notebook: Callable[..., NotebookPage]
 ) -> None:
-    write(lab.root / "puzzle.ipynb", LOAD, "1 + 1")
+    write_notebook(lab.root / "puzzle.ipynb", LOAD, "1 + 1")
     notebook = open_notebook("puzzle.ipynb")
     notebook.run_cell(0)
     notebook.cell(0).locator(".jp-InputPrompt").click()
@@ -208,7 +208,7 @@ def test_a_puzzle_is_put_below_the_active_cell(
 def test_panels_are_readable(
     theme: str, lab: LabServer, open_notebook: Callable[..., NotebookPage]
 ) -> None:
-    write(lab.root / "panels.ipynb", LINE, LOAD, KERNEL, CONFLICT)
+    write_notebook(lab.root / "panels.ipynb", LINE, LOAD, KERNEL, CONFLICT)
     notebook = open_notebook("panels.ipynb")
     notebook.page.evaluate(AUDIT)
     notebook.run_cell(1)

@@ -6,9 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import nbformat
-
-from tests.browser.lab import LabServer, NotebookPage
+from tests.browser.lab import LabServer, NotebookPage, write_notebook
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator
@@ -45,9 +43,7 @@ def label(view: Locator, index: int) -> str:
 def test_a_block_lights_its_elements(
     lab: LabServer, open_notebook: Callable[[str], NotebookPage]
 ) -> None:
-    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), lab.root / "f.ipynb")
+    write_notebook(lab.root / "f.ipynb", *CELLS)
     notebook = open_notebook("f.ipynb")
     notebook.run_all()
     notebook.page.set_default_timeout(15_000)

@@ -9,14 +9,14 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.audit import AUDIT, THEMES, faults, reached_by_tab, use_theme
-from tests.browser.lab import LabServer, NotebookPage
+from tests.browser.lab import LabServer, NotebookPage, write_notebook
 
 pytestmark = pytest.mark.slow
 CELLS = [
     "%load_ext tileworkbench\n"
     "import torch, torch.nn.functional as F\n"
     "x, w = torch.randn(128, 128), torch.randn(256, 128)",
-    "%%tile torch --args x,w --bench 5\n"
+    "%%tile torch --args x,w --bench 5 --keep-slower\n"
     "def layer(x, w):\n"
     "    h = F.gelu(F.linear(x, w))\n"
     "    return torch.softmax(h, -1).sort(-1).values\n",
@@ -25,9 +25,7 @@ CELLS = [
 
 @pytest.fixture
 def notebook(lab: LabServer, open_notebook: Callable[[str], NotebookPage]) -> NotebookPage:
-    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), lab.root / "t.ipynb")
+    write_notebook(lab.root / "t.ipynb", *CELLS)
     made = open_notebook("t.ipynb")
     made.page.evaluate(AUDIT)
     made.run_all()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import nbformat
 
-from tests.browser.lab import LabServer, NotebookPage
+from tests.browser.lab import LabServer, NotebookPage, write_notebook
 
 COUNTER = '''\
 import anywidget
@@ -79,11 +79,7 @@ def test_errors_of_cells_and_requests_to_other_hosts_are_seen(
         "from IPython.display import HTML\nHTML('<img src=\"https://outside.invalid/a.png\">')"
     )
     sources = ("import sys\nprint('no error', file=sys.stderr)", "1 / 0", outside)
-    cells = [nbformat.v4.new_code_cell(source) for source in sources]
-    cells[1].metadata["tags"] = ["raises-exception"]  # or the cells below would not run
-    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    content = nbformat.v4.new_notebook(cells=cells, metadata=metadata)
-    nbformat.write(content, lab.root / "errors.ipynb")
+    write_notebook(lab.root / "errors.ipynb", *sources, raising=1)
 
     notebook = open_notebook("errors.ipynb")
     notebook.run_all()

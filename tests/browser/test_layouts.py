@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import nbformat
 import numpy as np
 import pytest
 
 import tileworkbench as tw
-from tests.browser.lab import LabServer, NotebookPage
+from tests.browser.lab import LabServer, NotebookPage, write_notebook
 from tests.browser.scripts import call
 from tileworkbench.compiler.layout import Fragment, Layout
 from tileworkbench.kernels import matmul
@@ -142,9 +141,7 @@ def test_an_element_is_found_by_its_indices(browser: Browser, tmp_path: Path) ->
 def notebook(
     lab: LabServer, open_notebook: Callable[[str], NotebookPage]
 ) -> Iterator[NotebookPage]:
-    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), lab.root / "y.ipynb")
+    write_notebook(lab.root / "y.ipynb", *CELLS)
     opened = open_notebook("y.ipynb")
     for cell in (0, VIEW):
         opened.run_cell(cell)

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import nbformat
 import pytest
 from playwright.sync_api import expect
 
 from tests.browser.audit import THEMES, use_theme
-from tests.browser.lab import LabServer, NotebookPage
+from tests.browser.lab import LabServer, NotebookPage, write_notebook
 from tests.capability import require
 from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 
@@ -49,9 +48,7 @@ READABLE = 14  # pixels of a cell: its label has at least 8
 def notebook(
     lab: LabServer, open_notebook: Callable[[str], NotebookPage]
 ) -> Iterator[NotebookPage]:
-    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), lab.root / "z.ipynb")
+    write_notebook(lab.root / "z.ipynb", *CELLS)
     opened = open_notebook("z.ipynb")
     opened.run_cell(0)
     yield opened
@@ -168,6 +165,10 @@ def test_a_kernel_without_tiles_says_so_in_a_line(notebook: NotebookPage) -> Non
     assert len(notebook.output(NOTHING).inner_text().splitlines()) == 2  # with the kernel's name
     notebook.run_cell(ALL)
     card = notebook.output(ALL)
+    absent = card.locator(".tw-absent")
+    expect(absent.locator("summary")).to_contain_text("Nothing to show in Layouts, Banks, ")
+    absent.locator("summary").click()
+    expect(absent).to_contain_text("Layouts: the kernel has no tile with a layout")
     card.get_by_role("tab", name="Code", exact=True).click()
     card.locator(".tw-pane-code .tw-line").first.wait_for()
 

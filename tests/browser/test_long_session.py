@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import nbformat
 from playwright.sync_api import expect
 
-from tests.browser.lab import LabServer, NotebookPage
+from tests.browser.lab import LabServer, NotebookPage, write_notebook
 
 CELLS = [
     "import tileworkbench as tw\nfrom tileworkbench.kernels import matmul\n"
@@ -31,10 +30,8 @@ KEEP = """() => {
 def test_old_views_show_their_pictures_and_trails_are_few(
     lab: LabServer, open_notebook: Callable[[str], NotebookPage]
 ) -> None:
-    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
     path = lab.root / "long.ipynb"
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), path)
+    write_notebook(path, *CELLS)
     notebook = open_notebook("long.ipynb")
     notebook.run_cell(0)
     notebook.run_cell(1)

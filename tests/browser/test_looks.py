@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import nbformat
 import pytest
 
 from tests.browser.audit import AUDIT, THEMES, faults, reached_by_tab, use_theme
-from tests.browser.lab import LabServer, NotebookPage
+from tests.browser.lab import LabServer, NotebookPage, write_notebook
 from tileworkbench.viz.model.views import VIEWS
 
 if TYPE_CHECKING:
@@ -34,6 +33,8 @@ from tileworkbench.viz.display import show
 from tileworkbench.viz.model.card import card_html
 from tileworkbench.viz.model.views import VIEWS, view_html
 gpu, cpu = conflicting.compile(), tw.compile(matmul(64, 64, 64), target="cpu")
+for each in (gpu, cpu):
+    each.with_costs(shown=False, counted=True)
 from tests.api.wrong_kernels import cases
 from tests.viz.test_prints import printing
 gpu.numerics()
@@ -68,10 +69,7 @@ def notebook(
     lab: LabServer, open_notebook: Callable[[str], NotebookPage], request: pytest.FixtureRequest
 ) -> Iterator[NotebookPage]:
     """The notebook, run: all of it, or the cells that a test is parametrised with."""
-    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
-    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    content = nbformat.v4.new_notebook(cells=cells, metadata=metadata)
-    nbformat.write(content, lab.root / "looks.ipynb")
+    write_notebook(lab.root / "looks.ipynb", *CELLS)
     page = open_notebook("looks.ipynb")
     page.page.evaluate(AUDIT)
     wanted = getattr(request, "param", None)

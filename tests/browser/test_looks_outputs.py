@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-import nbformat
 import pytest
 
 from tests.browser.audit import AUDIT, THEMES, faults, reached_by_tab, use_theme
-from tests.browser.lab import LabServer, NotebookPage
+from tests.browser.lab import LabServer, NotebookPage, write_notebook
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator
@@ -45,10 +44,7 @@ def notebook(
     lab: LabServer, open_notebook: Callable[[str], NotebookPage]
 ) -> Iterator[NotebookPage]:
     first = "%load_ext tileworkbench\nimport tileworkbench as tw"
-    cells = [nbformat.v4.new_code_cell(source) for source in (first, *OUTPUTS.values())]
-    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    content = nbformat.v4.new_notebook(cells=cells, metadata=metadata)
-    nbformat.write(content, lab.root / "outputs.ipynb")
+    write_notebook(lab.root / "outputs.ipynb", first, *OUTPUTS.values())
     page = open_notebook("outputs.ipynb")
     page.page.evaluate(AUDIT)
     page.run_all()

@@ -1,4 +1,5 @@
-"""A kernel as the last expression of a marimo cell: its still card, every section of which opens.
+"""A kernel as the last expression of a marimo cell: live, with answers from Python; and, where live
+views are switched off, its still card, every section of which opens.
 
 marimo is not installed with the test tools: ``pip install '.[marimo]'``.
 """
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 pytestmark = [
     pytest.mark.slow,
@@ -36,27 +37,37 @@ def _():
     from tileworkbench.kernels import matmul
     kernel = tw.compile(matmul(64, 64, 64, "float16"), target="sim:sm_80")
     kernel
+    return kernel, tw
+
+@app.cell
+def _(kernel):
+    kernel.show("passes")
+    return
+
+@app.cell
+def _(kernel, tw):
+    from tileworkbench.kernels import matmul as other
+    tw.compare(kernel, tw.compile(other(64, 64, 64, "float16"), target="sim:sm_90a"))
     return
 """
+STILL = "TILEWORKBENCH_STATIC"
 CHECKOUT = str(Path(__file__).parents[2])
 START_MS = 60_000
 
 
 @pytest.fixture
-def address(tmp_path: Path) -> Iterator[str]:
+def address(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
     """The address of the app, served by a marimo of this interpreter."""
     (tmp_path / "app.py").write_text(APP)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "marimo", "run", "app.py", "--headless", "--no-token"]
+    path = os.pathsep.join((CHECKOUT, os.environ.get("PYTHONPATH", "")))
     process = subprocess.Popen(
         [*command, "--host", "127.0.0.1", "--port", str(port)],
         cwd=tmp_path,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join((CHECKOUT, os.environ.get("PYTHONPATH", ""))),
-        },
+        env={**os.environ, "PYTHONPATH": path, STILL: getattr(request, "param", "")},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -67,7 +78,9 @@ def address(tmp_path: Path) -> Iterator[str]:
         process.wait(timeout=15)
 
 
-def test_the_card_in_marimo(address: str, browser: Browser) -> None:
+@pytest.fixture
+def page(address: str, browser: Browser) -> Iterator[Page]:
+    """The app, open; no script of it may fail, and nothing may come from elsewhere."""
     from playwright.sync_api import Error
 
     page = browser.new_page(viewport={"width": 1200, "height": 1200})
@@ -80,13 +93,44 @@ def test_the_card_in_marimo(address: str, browser: Browser) -> None:
             break
         except Error:
             page.wait_for_timeout(200)
-    page.get_by_text("matmul", exact=True).first.wait_for()
+    yield page
+    assert errors == []
+    page.close()
+
+
+def test_the_card_is_live(page: Page) -> None:
+    """Its tabs open, and what they show is asked of the kernel."""
+    from playwright.sync_api import expect
+
+    card = page.locator(".tw-view").first
+    card.get_by_role("tab", name="Passes").click()
+    name = card.get_by_text("infer_thread_layouts", exact=True).first
+    name.click()
+    card.get_by_text("C_local").first.wait_for()  # the IR comes from Python
+    card.get_by_role("tab", name="Banks").click()
+    card.locator("canvas").first.wait_for()
+    card.get_by_role("tab", name="Source").click()
+    expect(card).to_contain_text("T.clear(C_local)")
+
+
+def test_a_view_is_live_and_a_comparison_is_a_table(page: Page) -> None:
+    from playwright.sync_api import expect
+
+    outputs = page.locator("marimo-anywidget")
+    page.get_by_text("matmul sim:sm_90a").first.wait_for()
+    expect(outputs).to_have_count(2)
+    alone = outputs.nth(1).locator(".tw-view").first
+    alone.get_by_text("insert_barriers", exact=True).first.click()
+    expect(alone).to_contain_text("T.sync_threads()")
+
+
+@pytest.mark.parametrize("address", ["1"], indirect=True)
+def test_the_still_card(page: Page) -> None:
     sections = page.locator("details:has(> summary > b)")
+    sections.filter(has_text="Source").first.wait_for()
     titles = [each.inner_text() for each in sections.locator("summary > b").all()]
-    assert {"Source", "Passes", "Layouts", "Banks", "Global memory"} <= set(titles)
+    assert {"Source", "Passes", "Banks", "Global memory"} <= set(titles)
     for section in sections.all():
         section.locator("summary").first.click()
         assert section.evaluate("node => node.open && node.scrollHeight > 40")
     assert page.locator("details img").count() > 0
-    assert errors == []
-    page.close()

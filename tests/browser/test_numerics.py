@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import nbformat
-
-from tests.browser.lab import LabServer, NotebookPage
+from tests.browser.lab import LabServer, NotebookPage, write_notebook
 
 CELLS = [
     f"""\
@@ -35,9 +33,7 @@ lone""",
 def test_where_a_kernel_loses_digits(
     lab: LabServer, open_notebook: Callable[[str], NotebookPage]
 ) -> None:
-    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), lab.root / "n.ipynb")
+    write_notebook(lab.root / "n.ipynb", *CELLS)
     notebook = open_notebook("n.ipynb")
     notebook.page.set_default_timeout(10_000)
     notebook.run_all()

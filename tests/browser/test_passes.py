@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import nbformat
 from playwright.sync_api import expect
 
-from tests.browser.lab import LabServer, NotebookPage
+from tests.browser.lab import LabServer, NotebookPage, write_notebook
 from tests.magics.notebook import MATMUL, SCALE
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ CELLS = (
     f"%%tile matmul {SHAPES}{MATMUL}",
     f"%%tile scale{SCALE}",
     f"%%tile large {LARGE}{MATMUL.replace('matmul', 'large')}",
+    "import json\nprint(json.dumps(matmul.passes['flatten_buffers'].to_dict()))",
+    "print(json.dumps(matmul.passes['insert_barriers'].to_dict()))",
 )
 # Where a word of the IR stands on the page: the middle of its first letter.
 PLACE = """(view, word) => {
@@ -40,9 +42,7 @@ PLACE = """(view, word) => {
 
 
 def test_passes(lab: LabServer, open_notebook: Callable[[str], NotebookPage]) -> None:
-    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    cells = [nbformat.v4.new_code_cell(text) for text in CELLS]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), lab.root / "ps.ipynb")
+    write_notebook(lab.root / "ps.ipynb", *CELLS)
     notebook = open_notebook("ps.ipynb")
     notebook.run_all()
     notebook.page.set_default_timeout(20_000)
@@ -50,6 +50,7 @@ def test_passes(lab: LabServer, open_notebook: Callable[[str], NotebookPage]) ->
     view.locator("[data-tab=passes]").click()
     check_tree(view)
     check_names(notebook, view)
+    check_rules(notebook, view)
     check_switches(view)
     check_brushing(view)
     check_native_code(notebook.output(2))
@@ -103,6 +104,58 @@ def check_names(notebook: NotebookPage, view: Locator) -> None:
     assert len(told) == 2
     view.locator(".tw-passes").press("Escape")
     expect(card).to_be_hidden()
+
+
+def check_rules(notebook: NotebookPage, view: Locator) -> None:
+    """Rules with counts as Python has them, opened to single rewrites, stepped through."""
+    notebook.run_cell(4)
+    expect(notebook.output(4)).to_contain_text("flatten_buffer")
+    rewrites = json.loads(notebook.output(4).inner_text())
+    open_pass(view, "flatten_buffers")
+    panel = view.locator(".tw-rules")
+    panel.locator("summary").first.click()
+    expect(panel).to_have_attribute("data-total", str(len(rewrites)))
+    counts = Counter(each["rule"] for each in rewrites)
+    for name, count in counts.items():
+        expect(panel.locator(f"[data-rule={name}] summary")).to_contain_text(f"{count}×")
+    expect(panel.locator(".tw-rule")).to_have_count(len(counts))
+    row = panel.locator("[data-rule=flatten_address]")
+    row.locator("summary").click()
+    mine = [each for each in rewrites if each["rule"] == "flatten_address"]
+    expect(row.locator("li")).to_have_count(len(mine))
+    expect(row.locator("li").first).to_contain_text(f"{mine[0]['before']} → {mine[0]['after']}")
+    row.locator("li button").first.click()
+    expect(panel).to_have_attribute("data-at", str(mine[0]["number"]))
+    expect(panel.locator(".tw-rewrite-now")).to_contain_text("flatten_address")
+    expect(view.locator(".tw-diff tr").filter(has_text=mine[0]["before"]).first).to_be_in_viewport()
+    expect(view.locator(".tw-source .tw-marked")).to_have_count(1)
+    at = mine[0]["number"]
+    for key, by in (("]", 1), ("]", 2), ("[", 1)):
+        view.locator(".tw-passes").press(key)
+        expect(panel).to_have_attribute("data-at", str(at + by))
+    check_whole(notebook, view, panel)
+    panel.locator("summary").first.click()
+    open_pass(view, "infer_thread_layouts")
+
+
+def check_whole(notebook: NotebookPage, view: Locator, panel: Locator) -> None:
+    """A pass without rules says what it did to statements, and steps through that."""
+    notebook.run_cell(5)
+    expect(notebook.output(5)).to_contain_text("add Barrier")
+    changes = json.loads(notebook.output(5).inner_text())
+    open_pass(view, "insert_barriers")
+    expect(panel).to_have_attribute("data-total", str(len(changes)))
+    count = sum(each["rule"] == "add Barrier" for each in changes)
+    expect(panel).to_contain_text("This pass works on the whole kernel: it ")
+    expect(panel.locator(".tw-whole")).to_contain_text(f"adds {count} Barrier")
+    expect(panel.locator("[data-rule='add Barrier'] summary")).to_contain_text(f"{count}×")
+    first = next(each for each in changes if each["rule"] == "add Barrier")
+    for _ in range(first["number"]):
+        view.locator(".tw-passes").press("]")
+    expect(panel.locator(".tw-rewrite-now")).to_contain_text(first["after"])
+    expect(panel.locator(".tw-rewrite-now .tw-arrow")).to_have_count(0)  # nothing was there
+    added = view.locator(".tw-diff tr").filter(has_text=first["after"].strip())
+    expect(added.first).to_be_in_viewport()
 
 
 def check_switches(view: Locator) -> None:

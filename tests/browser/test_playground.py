@@ -9,7 +9,7 @@ import nbformat
 import numpy as np
 from playwright.sync_api import expect
 
-from tests.browser.lab import LabServer, NotebookPage
+from tests.browser.lab import LabServer, NotebookPage, write_notebook
 from tests.browser.scripts import call
 from tileworkbench.compiler.layout import Fragment, Layout
 from tileworkbench.compiler.layout.algebra import first_fastest
@@ -30,9 +30,7 @@ _ROW, _COLUMN = 20, 34  # pixels of the grid's heads
 
 
 def test_the_playground(lab: LabServer, open_notebook: Callable[..., NotebookPage]) -> None:
-    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
-    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), lab.root / "p.ipynb")
+    write_notebook(lab.root / "p.ipynb", *CELLS)
     notebook = open_notebook("p.ipynb")
     notebook.run_all()
     assert notebook.cell_errors() == []

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import nbformat
 from playwright.sync_api import expect
 
-from tests.browser.lab import LabServer, NotebookPage
+from tests.browser.lab import LabServer, NotebookPage, write_notebook
 
 SETUP = """\
 %load_ext tileworkbench
@@ -60,11 +60,8 @@ one = tw.compile(softmax(8, 32), target="sim:sm_80")
 
 
 def test_a_bar_leaves_nothing(lab: LabServer, open_notebook: Callable[[str], NotebookPage]) -> None:
-    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    texts = (SETUP, TUNED, SWEPT, "double.results", BISECT)
-    cells = [nbformat.v4.new_code_cell(text) for text in texts]
     path = lab.root / "bar.ipynb"
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), path)
+    write_notebook(path, SETUP, TUNED, SWEPT, "double.results", BISECT)
     notebook = open_notebook("bar.ipynb")
     notebook.page.set_default_timeout(20_000)
     notebook.page.evaluate(WATCH)

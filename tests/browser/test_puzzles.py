@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import nbformat
 import pytest
 
-from tests.browser.lab import LabServer, NotebookPage
+from tests.browser.lab import LabServer, NotebookPage, write_notebook
 from tileworkbench.puzzles.task import find_task
 
 MASK = find_task("03")
@@ -22,16 +21,11 @@ except Exception as error:
 print(kept + 1)"""
 
 
-def write(lab: LabServer, name: str, *cells: str) -> None:
-    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    written = [nbformat.v4.new_code_cell(source) for source in cells]
-    nbformat.write(nbformat.v4.new_notebook(cells=written, metadata=metadata), lab.root / name)
-
-
 def test_a_puzzle_is_refused_and_then_solved(
     lab: LabServer, open_notebook: Callable[[str], NotebookPage]
 ) -> None:
-    write(lab, "puzzle.ipynb", "%load_ext tileworkbench", "%tile puzzle 03", "%tile puzzle")
+    cells = ("%load_ext tileworkbench", "%tile puzzle 03", "%tile puzzle")
+    write_notebook(lab.root / "puzzle.ipynb", *cells)
     notebook = open_notebook("puzzle.ipynb")
     notebook.run_all()
     notebook.page.set_default_timeout(10_000)
@@ -69,7 +63,8 @@ def test_code_that_is_not_as_it_should_be_is_shown(
     lab: LabServer, open_notebook: Callable[[str], NotebookPage]
 ) -> None:
     task = find_task("14")
-    write(lab, "banks.ipynb", "%load_ext tileworkbench", f"{task.head}\n{task.skeleton.strip()}")
+    puzzle = f"{task.head}\n{task.skeleton.strip()}"
+    write_notebook(lab.root / "banks.ipynb", "%load_ext tileworkbench", puzzle)
     notebook = open_notebook("banks.ipynb")
     notebook.run_all()
     notebook.page.set_default_timeout(10_000)
@@ -82,7 +77,7 @@ def test_code_that_is_not_as_it_should_be_is_shown(
 def test_an_answer_that_never_ends_leaves_the_kernel_alive(
     lab: LabServer, open_notebook: Callable[[str], NotebookPage]
 ) -> None:
-    write(lab, "endless.ipynb", "%load_ext tileworkbench", ENDLESS)
+    write_notebook(lab.root / "endless.ipynb", "%load_ext tileworkbench", ENDLESS)
     notebook = open_notebook("endless.ipynb")
     notebook.run_all()
     assert notebook.output(1).inner_text().splitlines() == [

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import nbformat
 import pytest
 
-from tests.browser.lab import LabServer, NotebookPage
+from tests.browser.lab import LabServer, NotebookPage, write_notebook
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator
@@ -76,11 +75,7 @@ def point(view: Locator, buffer: str, across: float, down: float) -> str:
 def test_three_planted_bugs_open_at_their_moment(
     lab: LabServer, open_notebook: Callable[[str], NotebookPage]
 ) -> None:
-    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
-    content = nbformat.v4.new_notebook(cells=cells, metadata=metadata)
-    cells[5].metadata["tags"] = ["raises-exception"]
-    nbformat.write(content, lab.root / "replay.ipynb")
+    write_notebook(lab.root / "replay.ipynb", *CELLS, raising=5)
     notebook = open_notebook("replay.ipynb")
     page = notebook.page
     notebook.run_all()
@@ -202,10 +197,7 @@ def test_roles_of_a_hopper_and_waves_of_amd(
         PRODUCT.format(target="sim:gfx942", name="waves"),
         "waves.show('replay')",
     ]
-    cells = [nbformat.v4.new_code_cell(text) for text in texts]
-    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    content = nbformat.v4.new_notebook(cells=cells, metadata=metadata)
-    nbformat.write(content, lab.root / "roles.ipynb")
+    write_notebook(lab.root / "roles.ipynb", *texts)
     notebook = open_notebook("roles.ipynb")
     notebook.run_all()
     notebook.page.set_default_timeout(SECONDS)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import nbformat
 from playwright.sync_api import expect
 
-from tests.browser.lab import LabServer, NotebookPage
+from tests.browser.lab import LabServer, NotebookPage, write_notebook
 
 CELL = """%%tile add -t sim:sm_80 -D block={block}
 def add(A, N: int = 1048576, block: int = 64):
@@ -30,10 +30,8 @@ def test_a_trail_is_drawn_kept_and_goes_on(
     lab: LabServer, open_notebook: Callable[[str], NotebookPage]
 ) -> None:
     cells = ["%load_ext tileworkbench", *(CELL.format(block=block) for block in (32, 64))]
-    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    made = [nbformat.v4.new_code_cell(text) for text in cells]
     path = lab.root / "trail.ipynb"
-    nbformat.write(nbformat.v4.new_notebook(cells=made, metadata=metadata), path)
+    write_notebook(path, *cells)
     notebook = open_notebook("trail.ipynb")
     notebook.page.set_default_timeout(20_000)
     notebook.run_all()
@@ -90,15 +88,19 @@ def run_in_kernel(notebook: NotebookPage, code: str) -> str:
     return status
 
 
-LAZY = """\
+MADE_UP = """\
 import tileworkbench as tw
 from tileworkbench import kernels
 from tileworkbench.bench import ceilings
 from tileworkbench.bench.points import Ceiling, Machine
+from tileworkbench.compiler.device.host.processor import machine_name
 levels = [Ceiling(name, 1e2, "GB/s", 1) for name in ("L1", "L2", "L3", "DRAM")]
-made_up = Machine("m", (*levels, Ceiling("float32", 1e2, "GFLOP/s", 1)))
+# Named as this host: a version measured before its roofs are known is kept under that name.
+made_up = Machine(machine_name(), (*levels, Ceiling("float32", 1e2, "GFLOP/s", 1)))
 ceilings.machine = lambda measure=False: made_up
 ceilings.known_machine = lambda: None
+"""
+LAZY = f"""{MADE_UP}\
 k = tw.compile(kernels.softmax(128, 512), target="cpu")
 k"""
 
@@ -106,10 +108,7 @@ k"""
 def test_the_card_of_a_kernel_nobody_ran_says_what_bounds_it(
     lab: LabServer, open_notebook: Callable[[str], NotebookPage]
 ) -> None:
-    cells = [nbformat.v4.new_code_cell(each) for each in (LAZY, "k.show('roofline')")]
-    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    made = nbformat.v4.new_notebook(cells=cells, metadata=metadata)
-    nbformat.write(made, lab.root / "bound.ipynb")
+    write_notebook(lab.root / "bound.ipynb", LAZY, "k.show('roofline')")
     notebook = open_notebook("bound.ipynb")
     notebook.page.set_default_timeout(20_000)
     notebook.run_all()
@@ -123,3 +122,51 @@ def test_the_card_of_a_kernel_nobody_ran_says_what_bounds_it(
     alone = notebook.output(1)
     alone.locator(".tw-roof-columns").wait_for()
     assert alone.locator(".tw-about-view").count() == 1
+
+
+def test_bytes_of_levels_are_counted_beside_the_model(
+    lab: LabServer, open_notebook: Callable[[str], NotebookPage]
+) -> None:
+    small = CELL.format(block=64).replace("1048576", "4096")
+    cells = ["%load_ext tileworkbench", small, "%tile show add roofline"]
+    write_notebook(lab.root / "counted.ipynb", *cells)
+    notebook = open_notebook("counted.ipynb")
+    notebook.page.set_default_timeout(20_000)
+    notebook.run_all()
+    assert notebook.cell_errors() == []
+    view = notebook.output(2)
+    rows = view.locator(".tw-traffic tbody tr")
+    expect(rows).to_have_count(2)
+    assert [row.get_attribute("data-level") for row in rows.all()] == ["L2", "DRAM"]
+    # Elements of a line of their own each: a sector for four bytes, written four at a time.
+    expect(rows.first).to_contain_text("128.0 KiB")
+    expect(view).to_contain_text("counted by simulating threads and the L2 of A100")
+    expect(view).to_contain_text("Bytes by level")
+
+
+def test_cold_caches_are_said_in_the_card_and_in_the_trail(
+    lab: LabServer, open_notebook: Callable[[str], NotebookPage]
+) -> None:
+    small = CELL.format(block=64).replace("1048576", "4096").replace("sim:sm_80", "cpu")
+    flags = ("--bench 2 --roofline --cold", "--bench 2 --roofline")
+    measured = [small.replace("=64\n", f"=64 {each}\n", 1) for each in flags]
+    cells = [f"{MADE_UP}%load_ext tileworkbench", *measured]
+    path = lab.root / "cold.ipynb"
+    write_notebook(path, *cells)
+    notebook = open_notebook("cold.ipynb")
+    notebook.page.set_default_timeout(20_000)
+    notebook.run_all()
+    assert notebook.cell_errors() == []
+    notebook.page.set_default_timeout(20_000)
+    cold, warm = (notebook.output(at) for at in (1, 2))
+    expect(cold.locator(".tw-bench").first).to_contain_text("cold caches")
+    expect(warm.locator(".tw-bench").first).to_contain_text("warm caches")
+    warm.get_by_role("tab", name="Roofline").click()
+    rows = warm.locator(".tw-trail tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text(", cold caches")
+    expect(rows.last).not_to_contain_text("cold caches")
+    expect(rows.last).to_contain_text("--cold")
+    title = warm.locator("svg g[data-step] title")
+    assert "(cold caches)" in (title.text_content() or "")
+    assert (notebook.errors, notebook.outside) == ([], [])

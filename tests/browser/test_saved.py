@@ -14,7 +14,7 @@ import nbformat
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.lab import LabServer, NotebookPage
+from tests.browser.lab import LabServer, NotebookPage, write_notebook
 from tests.viz.sample import full_view
 from tileworkbench.viz.model.bundle import SAVED
 
@@ -35,9 +35,7 @@ CONTAINER = "import ipywidgets\nipywidgets.VBox([card])"
 
 def write(path: Path, cells: tuple[str, ...] = CELLS) -> None:
     """A notebook without outputs."""
-    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    made = [nbformat.v4.new_code_cell(cell) for cell in cells]
-    nbformat.write(nbformat.v4.new_notebook(cells=made, metadata=metadata), path)
+    write_notebook(path, *cells)
 
 
 def outputs(path: Path) -> list[dict[str, Any]]:
@@ -49,7 +47,7 @@ def outputs(path: Path) -> list[dict[str, Any]]:
 def check_live(notebook: NotebookPage) -> None:
     expect(notebook.output(CARD).locator(".tw-status")).to_have_text("compiled in 36.7 ms")
     expect(notebook.output(PASSES).locator(".tw-passes")).to_be_visible()
-    assert notebook.output(CARD).locator("details:not(.tw-about-view)").count() == 0
+    assert notebook.output(CARD).locator("details:not(.tw-about-view, .tw-absent)").count() == 0
 
 
 def check_still(notebook: NotebookPage) -> None:

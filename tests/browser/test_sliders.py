@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import nbformat
-
-from tests.browser.lab import LabServer, NotebookPage
+from tests.browser.lab import LabServer, NotebookPage, write_notebook
 
 CELL = """%%tile -t sim:sm_80 --slide block=64,128,65536
 def add(A, N: int = 256, block: int = 64):
@@ -24,9 +22,7 @@ def add(A, N: int = 256, block: int = 64):
 def test_a_move_compiles_anew_and_a_refusal_leaves_the_card(
     lab: LabServer, open_notebook: Callable[[str], NotebookPage]
 ) -> None:
-    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    cells = [nbformat.v4.new_code_cell(text) for text in ("%load_ext tileworkbench", CELL)]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), lab.root / "sl.ipynb")
+    write_notebook(lab.root / "sl.ipynb", "%load_ext tileworkbench", CELL)
     notebook = open_notebook("sl.ipynb")
     notebook.run_all()
     assert notebook.cell_errors() == []

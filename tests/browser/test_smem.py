@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import nbformat
-
-from tests.browser.lab import LabServer, NotebookPage
+from tests.browser.lab import LabServer, NotebookPage, write_notebook
 
 CELLS = [
     "import tileworkbench as tw\nfrom tileworkbench.kernels import matmul\n"
@@ -19,9 +17,7 @@ CELLS = [
 def test_a_buffer_that_is_chosen_is_marked_and_python_hears_of_it(
     lab: LabServer, open_notebook: Callable[[str], NotebookPage]
 ) -> None:
-    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), lab.root / "s.ipynb")
+    write_notebook(lab.root / "s.ipynb", *CELLS)
     notebook = open_notebook("s.ipynb")
     notebook.run_all()
     assert notebook.cell_errors() == []

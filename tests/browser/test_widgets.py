@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import nbformat
 import pytest
 
-from tests.browser.lab import LabServer, NotebookPage
+from tests.browser.lab import LabServer, NotebookPage, write_notebook
 from tests.viz.sample import full_view
 from tileworkbench.viz.model.page import save_html
 
@@ -54,10 +53,7 @@ def notebook(
     lab: LabServer, open_notebook: Callable[[str], NotebookPage]
 ) -> Iterator[NotebookPage]:
     """A notebook with every widget, all cells run."""
-    cells = [nbformat.v4.new_code_cell(source) for source in CELLS.values()]
-    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    content = nbformat.v4.new_notebook(cells=cells, metadata=metadata)
-    nbformat.write(content, lab.root / "widgets.ipynb")
+    write_notebook(lab.root / "widgets.ipynb", *CELLS.values())
     opened = open_notebook("widgets.ipynb")
     opened.run_all()
     assert opened.cell_errors() == []

@@ -56,7 +56,6 @@ def test_what_was_put_is_found_by_another_process_object(folder: Path) -> None:
 def test_second_build_comes_from_disk(folder: Path) -> None:
     first, second = (build(COUNT, cache=DiskCache(folder)) for _ in range(2))
     assert (first.from_cache, second.from_cache) == (False, True)
-    assert first.object_bytes == second.object_bytes > 0
     assert first.functions["kernel"].address != second.functions["kernel"].address
 
 

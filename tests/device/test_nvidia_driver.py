@@ -179,6 +179,18 @@ def test_launches_go_to_the_stream_with_arguments_and_workspaces() -> None:
     assert fake.contexts == []  # the caller's own is current again
 
 
+def test_of_l2_nothing_is_left() -> None:
+    fake, device = open_fake()
+    fake.do_cuStreamSynchronize = lambda stream: None  # type: ignore[method-assign]
+    fake.calls.clear()
+    device.flush_l2()
+    assert fake.cleared == [(0x9000 + 10, 0, 10)]  # twice the five bytes of its L2
+    assert fake.calls == [
+        *("cuCtxPushCurrent_v2", "cuMemAllocAsync", "cuMemsetD8Async", "cuMemFreeAsync"),
+        *("cuStreamSynchronize", "cuCtxPopCurrent_v2"),
+    ]
+
+
 def test_blocks_that_wait_for_each_other_are_launched_together() -> None:
     fake, device = open_fake()
     waiting = Launch("first", (), 512, 16, cooperative=True)

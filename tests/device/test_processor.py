@@ -15,12 +15,16 @@ def make_cache(root: Path, index: int, kind: str, level: str, size: str) -> None
         (folder / name).write_text(text + "\n")
 
 
+def sizes_in(root: Path) -> dict[int, int]:
+    return {level: cache.bytes_ for level, cache in processor._read_sysfs_caches(root).items()}
+
+
 def test_reads_data_caches_of_each_level(tmp_path: Path) -> None:
     make_cache(tmp_path, 0, "Data", "1", "48K")
     make_cache(tmp_path, 1, "Instruction", "1", "32K")
     make_cache(tmp_path, 2, "Unified", "2", "2048K")
     make_cache(tmp_path, 3, "Unified", "3", "32M")
-    assert processor._read_sysfs_caches(tmp_path) == {1: 48 << 10, 2: 2 << 20, 3: 32 << 20}
+    assert sizes_in(tmp_path) == {1: 48 << 10, 2: 2 << 20, 3: 32 << 20}
 
 
 def test_skips_cache_entries_it_cannot_read(tmp_path: Path) -> None:
@@ -28,7 +32,29 @@ def test_skips_cache_entries_it_cannot_read(tmp_path: Path) -> None:
     make_cache(tmp_path, 1, "Data", "2", "big")
     (tmp_path / "index2").mkdir()
     make_cache(tmp_path, 3, "Data", "1", "512")
-    assert processor._read_sysfs_caches(tmp_path) == {1: 512}
+    assert sizes_in(tmp_path) == {1: 512}
+
+
+def test_reads_how_a_cache_is_made(tmp_path: Path) -> None:
+    make_cache(tmp_path, 0, "Data", "1", "48K")
+    make_cache(tmp_path, 1, "Unified", "2", "2M")
+    known = ("ways_of_associativity", "12"), ("coherency_line_size", "128")
+    for name, text in (*known, ("shared_cpu_list", "0-2,8")):
+        (tmp_path / "index0" / name).write_text(text + "\n")
+    (tmp_path / "index1" / "ways_of_associativity").write_text("0\n")
+    assert processor._read_sysfs_caches(tmp_path) == {
+        1: processor.Cache(1, 48 << 10, 12, 128, frozenset({0, 1, 2, 8})),
+        2: processor.Cache(2, 2 << 20, 8, 64),
+    }
+
+
+def test_a_level_that_the_system_leaves_out_is_typical(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_cache(tmp_path, 0, "Unified", "2", "2M")
+    monkeypatch.setattr(processor, "_SYSFS_CACHES", tmp_path)
+    levels = [(cache.level, cache.bytes_) for cache in processor.caches.__wrapped__()]
+    assert levels == [(1, 32 << 10), (2, 2 << 20)]
 
 
 @pytest.fixture
@@ -38,7 +64,8 @@ def no_sysfs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_typical_sizes_where_the_system_tells_nothing(no_sysfs: None) -> None:
-    assert processor.cache_sizes.__wrapped__() == processor.CacheSizes(32 << 10, 512 << 10, 8 << 20)
+    levels = [(cache.level, cache.bytes_) for cache in processor.caches.__wrapped__()]
+    assert levels == [(1, 32 << 10), (2, 512 << 10), (3, 8 << 20)]
 
 
 def test_machine_has_a_name_where_the_system_tells_nothing(no_sysfs: None) -> None:

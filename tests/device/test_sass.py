@@ -164,7 +164,7 @@ def test_descriptors_are_computed_for_a_warp_and_not_for_each_thread(block_N):
             block_N=128,
             threads=256,
         ),
-        lambda: mla_decode(16, 128, 4096, block_N=32),
+        lambda: mla_decode(16, 128, 4096, block_N=32, block_H=64, threads=256),
         lambda: chunk_scan(2, 16, 256, 64, 64, 128),
         lambda: dequant_matmul(4096, 4096, 4096, "int4", block_M=128),
     ],

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import tileworkbench.language as T
 from tests.differential.harness import check_everywhere, check_simulated, equals, random_array
+from tests.tiers import examples
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.simt import Peer
 from tileworkbench.compiler.sim import SimOptions, simulate
@@ -268,7 +269,7 @@ def test_roles_that_load_for_the_cluster():
     check_everywhere(kernel, {"A": a}, equals(B=np.stack([a.sum(axis=0)] * 2)))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     size=st.sampled_from([2, 4]),
     loads=st.lists(

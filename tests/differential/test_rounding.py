@@ -2,6 +2,7 @@
 # Annotations are evaluated where the kernels are defined: no `from __future__ import annotations`.
 
 from fractions import Fraction
+from functools import cache
 from math import isqrt
 
 import ml_dtypes
@@ -57,12 +58,15 @@ def rounded(exact, mode, dtype):
 
 def root(value, mode, dtype):
     """The square root: exact to more bits than any dtype has."""
+    return rounded(exact_root(value), mode, dtype)
+
+
+@cache  # it is the same in every direction
+def exact_root(value):
     scaled = value * (1 << 4000)
     whole = isqrt(scaled.numerator // scaled.denominator)
     exact = Fraction(whole, 1 << 2000)
-    if exact * exact != value:
-        exact += Fraction(1, 1 << 2001)
-    return rounded(exact, mode, dtype)
+    return exact if exact * exact == value else exact + Fraction(1, 1 << 2001)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])

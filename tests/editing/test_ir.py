@@ -9,8 +9,10 @@ import pytest
 
 import tileworkbench as tw
 from tests.kernels.test_gpu import CASES
-from tileworkbench.compiler.diagnostics import CompileError, TileError
+from tileworkbench.compiler import lowering
+from tileworkbench.compiler.diagnostics import CompileError, TileError, VerifyError
 from tileworkbench.compiler.driver import record_of
+from tileworkbench.compiler.ir.program import Program
 from tileworkbench.editing.ir import edit_ir
 from tileworkbench.kernels import matmul
 from tileworkbench.viz.model.card import card_html, card_model
@@ -126,6 +128,28 @@ def text_of(old: str, new: str) -> str:
             "  --> <cell>, line 10",
         ),
         (
+            text_of("threads=128", "threads=1000000"),
+            "malformed IR at stage 'tile': a block of 1000000 threads: it has at most 1024 in "
+            "'with T.Kernel(2, 2, threads=1000000) as (bx, by):'\n  --> <cell>, line 7",
+        ),
+        (
+            text_of("threads=128", "threads=128, swizle=(2, 'row')"),
+            "'T.Kernel' has no keyword 'swizle'\n  --> <cell>, line 7\n"
+            "hint: did you mean 'swizzle'?",
+        ),
+        (
+            text_of("num_stages=", "stages=2, num_stages="),
+            "'T.Pipelined' has no keyword 'stages'\n  --> <cell>, line 12\n"
+            "hint: did you mean 'stage'?",
+        ),
+        (
+            text_of(
+                'alloc_fragment((32, 32), "float32"', 'alloc_fragment((32, 32), "float32", a=1'
+            ),
+            "'T.alloc_fragment' has no keyword 'a'\n  --> <cell>, line 10\n"
+            "hint: it takes 'layout', 'offset'",
+        ),
+        (
             text_of('stage="tile"', 'stage="planned"'),
             "the stage of the IR here is 'tile', not 'planned'\n  --> <cell>, line 2",
         ),
@@ -150,8 +174,7 @@ def test_after_which_pass() -> None:
         "there is no pass 'infer_layouts'\nhint: did you mean 'infer_thread_layouts'?"
     )
     assert str(edited_error("", "xyz", "sim:sm_80")) == (
-        "there is no pass 'xyz'\nhint: 0 for the front end, or "
-        + ", ".join(dict.fromkeys(names))
+        "there is no pass 'xyz'\nhint: 0 for the front end, or " + ", ".join(dict.fromkeys(names))
     )
 
 
@@ -184,3 +207,66 @@ def test_a_pass_that_fails_after_an_edit_leaves_its_record() -> None:
     record = record_of(caught.value)
     assert record is not None
     assert "edited" in [found.name for found in record.snapshots]
+
+
+@pytest.mark.parametrize(
+    ("target", "after", "old", "new", "message"),
+    [
+        (
+            *("sim:sm_90a", "lower_to_threads", "512, 64, 0)", "512, 63, 0)"),
+            "the code generator cannot take the IR as it was edited: KeyError: 63\n"
+            "hint: this is the first line that was edited; later steps count on more than is "
+            "verified",
+        ),
+        (
+            *("sim:sm_80", "infer_thread_layouts", "j//2%4, 16*", "j//2%5, 16*"),
+            "the pass 'lower_to_threads' cannot take the IR as it was edited: LayoutConflict: "
+            "which thread executes an iteration has no formula",
+        ),
+    ],
+)
+def test_what_no_rule_names_is_an_error_at_the_first_edited_line(
+    target: str, after: str, old: str, new: str, message: str
+) -> None:
+    page = matmul(64, 64, 64, "float16", block_M=64, block_N=64, block_K=32)
+    kernel = tw.compile(page, target=target)
+    text = kernel.passes[after].ir
+    assert old in text
+    edited = text.replace(old, new, 1)
+    with pytest.raises(CompileError) as caught:
+        edit_ir(kernel, edited, after, "<cell>")
+    told = f"{caught.value.message}\nhint: {caught.value.hint}"
+    assert told.startswith(message)
+    assert caught.value.span is not None and caught.value.span.file == "<cell>"
+    assert new in edited.splitlines()[caught.value.span.line - 1]
+    assert (record_of(caught.value) is None) == ("pass" not in message)
+
+
+def test_a_step_that_breaks_edited_ir_says_that_the_edit_may_be_the_cause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As would a pass that counts on what the edit took away: its program does not verify."""
+    kernel = tw.compile(PAGE)
+    edited = kernel.passes["check_accesses"].ir.replace("C_local, 0.0)", "C_local, 1.0)")
+
+    def broken(program: Program) -> None:
+        raise VerifyError("'C_local' is not in scope")
+
+    real = lowering._verify_after
+
+    def verify_after(program: Program, name: str) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(lowering, "verify", broken)
+            real(program, name)
+
+    monkeypatch.setattr(lowering, "_verify_after", verify_after)
+    with pytest.raises(CompileError) as caught:
+        edit_ir(kernel, edited, "check_accesses", "<cell>")
+    assert caught.value.message.endswith("broke the program: 'C_local' is not in scope")
+    name = caught.value.message.split("'")[1]
+    assert name in [each.name for each in kernel.passes]
+    assert caught.value.span is not None and caught.value.span.line == 11
+    assert caught.value.hint == (
+        f"the IR that the pass '{name}' was given is an edited one: the edit is the likely cause, "
+        "from its line 11 on; if the unedited kernel fails too, it is a bug in tileworkbench"
+    )

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tileworkbench as tw
+import tileworkbench.language as T
 from tileworkbench.compiler.diagnostics import RunError, TileSyntaxError, UnsupportedError
 from tileworkbench.kernels import add
 from tileworkbench.workbench.kernel import Kernel
@@ -42,9 +43,38 @@ def test_an_edit_runs_and_its_results_are_compared(kernel: Kernel) -> None:
     np.testing.assert_array_equal(trial.kernel(A, B), A - B)
     np.testing.assert_array_equal(kernel(A, B), A + B)
     assert re.fullmatch(
-        r"add with this code ran in a process of its own: its results differ in 512 of 1536 "
-        r"elements, by at most [\d.]+",
+        r"add with this code ran in a process of its own: its results differ: 'C' in 512 of "
+        r"512 elements, by at most [\d.]+",
         str(trial),
+    )
+
+
+def test_wrong_elements_are_counted_in_each_tensor() -> None:
+    """An argument that the kernel writes to and what it returns, each by its name."""
+
+    @tw.jit
+    def both(A, B):
+        A: T.Tensor((8, 4), "float32")
+        B: T.Tensor((16,), "float32")
+        C = T.empty((8, 4), "float32")
+        with T.Kernel(1, threads=32):
+            for i, j in T.Parallel(8, 4):
+                C[i, j] = A[i, j] + 1.0
+            for i in T.Parallel(16):
+                B[i] = B[i] * 3.0
+        return C
+
+    made = both.compile()
+    a, b = np.ones((8, 4), np.float32), np.ones(16, np.float32)
+    start = "its results differ: "
+    wrong = made.source.replace("0x4008000000000000", "0x4010000000000000")
+    assert wrong != made.source
+    assert str(made.edit_source(wrong, a, b)).endswith(
+        f"{start}'B' in 16 of 16 elements, by at most 1"
+    )
+    both_wrong = wrong.replace("0x3FF0000000000000", "0x4000000000000000")
+    assert str(made.edit_source(both_wrong, a, b)).endswith(
+        f"{start}'C' in 32 of 32 elements, by at most 1; 'B' in 16 of 16 elements, by at most 1"
     )
 
 

@@ -98,6 +98,7 @@ REJECTED = [
     ("size", st.Alloc(replace(S, name="v", shape=(int_const(2**40), int_const(2**40)))), "'v' has 4835703278458516698824704 bytes, more than 1152921504606846975 in 'v = T.alloc_shared((T.int64(1099511627776), T.int64(1099511627776)), \"float32\")'"),
     ("layout", st.Alloc(Buffer("v", F32, (ONE,), "shared")), None),
     ("collective", tile.Parallel((Var("i", I32),), (ONE,), tile.Fill(Region(A, (ZERO,), (ONE,)), Y)), "'Fill' inside a Parallel loop in 'for i in T.Parallel(1):'"),
+    ("no extent", st.Alloc(replace(S, name="v", shape=(ZERO,))), "'v' has an extent below 1 in 'v = T.alloc_shared((0,), \"float32\")'"),
     ("reduce", st.seq([st.Alloc(S), tile.Reduce(tile.ReduceKind.SUM, S, S, 3, True)]), "dimension 3 of 'S' in 'T.reduce_sum(S, S, dim=3)'"),
 ]  # fmt: skip
 
@@ -194,9 +195,42 @@ def f(G: T.Tensor((64, 32), "float16")):
         ("C, R, dim=1", "C, R, dim=0", "(64, 128) without dimension 0 does not fit (64)"),
         ("R = T.alloc_fragment((64,),", "R = T.alloc_fragment((1, 128),", "does not fit (1, 128)"),
         ("T.scan_sum(C, C", "T.scan_sum(C, R", "(64, 128) does not fit (64)"),
+        ("C = T.alloc_fragment((64, 128)", "C = T.alloc_fragment((64,)", "'C' is no matrix"),
     ],
 )
 def test_operands_fit_each_other(old: str, new: str, rule: str) -> None:
     verify(parse(FITTING))
     with pytest.raises(VerifyError, match=re.escape(rule)):
         verify(parse(FITTING.replace(old, new)))
+
+
+COUNTED = """\
+@T.program(stage="planned")
+def f(G: T.Tensor((64, 32), "float16")):
+    with T.Kernel(4, 2, threads=32) as (bx, by):
+        A = T.alloc_shared((64, 32), "float16")
+        R = T.alloc_local((8,), "float16")
+        for i, j in T.Parallel(64, 32):
+            A[i, j] = G[i, j]
+        for k in T.Pipelined(8, num_stages=2, order=(0, 1), stage=(0, 1)):
+            T.async_copy(T.address_of(A[0, 0]), T.address_of(G[0, 0]), elements=8)
+            T.load_matrix(T.address_of(R[0]), T.address_of(A[0, 0]), count=4, transpose=False)
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rule"),
+    [
+        ("(4, 2, thr", "(4, thr", "2 indices of a block in a grid of 1 extents in 'with T.Ker"),
+        ("threads=32", "threads=0", "a block of 0 threads"),
+        ("order=(0, 1)", "order=(0, 1, 2)", "'order' has 3 entries for 2 statements"),
+        ("stage=(0, 1)", "stage=(0,)", "'stage' has 1 entries for 2 statements"),
+        ("T.Parallel(64, 32)", "T.Parallel(64)", "2 indices of a loop over 1 extents"),
+        ("elements=8", "elements=3", "a thread copies 4, 8 or 16 bytes, not 6 in 'T.async_copy("),
+        ("count=4", "count=3", "an instruction loads 1, 2 or 4 matrices, not 3"),
+    ],
+)
+def test_numbers_fit_each_other(old: str, new: str, rule: str) -> None:
+    verify(parse(COUNTED))
+    with pytest.raises(VerifyError, match=re.escape(rule)):
+        verify(parse(COUNTED.replace(old, new)))

@@ -309,6 +309,14 @@ def test_bench(notebook: Notebook) -> None:
     assert notebook.run(f"%%tile --bench -q{SCALE}").text == ""
 
 
+def test_bench_with_cold_caches(notebook: Notebook) -> None:
+    done = notebook.run(f"%%tile --cold --bench 2 -o k{SCALE}")
+    assert ", cold caches)" in done.text
+    assert notebook.value("k.view().bench.cold") is True
+    refused = notebook.run(f"%%tile --cold --sweep n=1,2{SCALE}")
+    assert "'--cold' is of one kernel; '--sweep' measures with warm caches" in refused.text
+
+
 def test_bench_beside_the_reference_of_the_check(notebook: Notebook) -> None:
     done = notebook.run(f"%%tile --check 'lambda A: A * 2' --bench 2 -o k{SCALE}")
     assert done.error is None
@@ -391,7 +399,7 @@ def test_help(notebook: Notebook) -> None:
     assert by_flag.out.strip() in inspected.out
     line = notebook.run("%tile?")
     words = " ".join(line.out.split())
-    assert "%tile bench KERNEL [ARGS...] measure it on these arguments" in words
+    assert "%tile bench KERNEL [ARGS...] [--cold] measure it on these arguments" in words
 
 
 # The extension

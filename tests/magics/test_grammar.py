@@ -33,8 +33,10 @@ NOTHING = CellOptions(
     rtol=None,
     atol=None,
     bench=None,
+    cold=False,
     roofline=False,
     annotate=False,
+    count=False,
     output=None,
     save=None,
     quiet=False,
@@ -89,6 +91,7 @@ def changed(line: str) -> dict[str, object]:
         ("--check=-x", {"check": "-x"}),
         ("--bench", {"bench": 0}),
         ("--bench 5", {"bench": 5}),
+        ("--bench 5 --cold", {"bench": 5, "cold": True}),
         ("mm --bench -o k", {"name": "mm", "bench": 0, "output": "k"}),
         ("--roofline", {"roofline": True}),
         ("--save 'a b.html'", {"save": "a b.html"}),
@@ -103,6 +106,7 @@ def test_lines(line: str, expected: dict[str, object]) -> None:
 def test_measuring() -> None:
     assert not parse_cell_line("").measures
     assert parse_cell_line("--bench").measures and parse_cell_line("--roofline").measures
+    assert parse_cell_line("--cold").measures
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+import torch
 
 import tileworkbench as tw
 from tests.kernels.checks import compare
@@ -16,13 +19,23 @@ TARGETS = ("cpu", "sim:sm_80")
 SWITCHED = [
     (target, name) for target in TARGETS for name in optional_passes(resolve_target(target))
 ]
-QUICK = (*QUICK_PTX, "gelu", "gemv")
+QUICK = (*QUICK_PTX, "gelu", "gemv", "float32_matmul")
 PROGRAM = matmul(64, 64, 64, "float16", block_M=64, block_N=64)
+
+
+def float32_matmul() -> Any:
+    """A product whose operands are read as they are."""
+    a, b = torch.randn(2, 64, 64).unbind()
+    program = matmul(64, 64, 64, "float32", block_M=32, block_N=32)
+    return program, [a, b], a.double() @ b.double(), a.abs() @ b.abs()
+
+
+MADE = {**CASES, "float32_matmul": float32_matmul}
 
 
 def check_without(target: str, disabled: str, case: str) -> bool:
     """The kernel gives its reference's results without the pass; whether its code is another."""
-    program, arguments, expected, scale = CASES[case]()
+    program, arguments, expected, scale = MADE[case]()
     usual = tw.compile(program, target=target)
     kernel = tw.compile(program, target=target, disable=(disabled,))
     compare(kernel(*arguments), expected, scale, 4.0, HALF)
@@ -34,6 +47,7 @@ def test_the_optional_passes() -> None:
         "simplify_expressions",
         "widen_blocks",
         "merge_k_steps",
+        "read_in_place",
         "fuse_loops",
         "vectorize_loops",
         "tabulate_codes",
@@ -91,8 +105,8 @@ def test_a_function_is_compiled_without_a_pass() -> None:
         (
             "flatten_buffers",
             "pass 'flatten_buffers' cannot be switched off: kernels for 'cpu:generic' need it\n"
-            "hint: optional are simplify_expressions, widen_blocks, merge_k_steps, fuse_loops, "
-            "vectorize_loops, tabulate_codes",
+            "hint: optional are simplify_expressions, widen_blocks, merge_k_steps, "
+            "read_in_place, fuse_loops, vectorize_loops, tabulate_codes",
         ),
         (
             "fuse_loop",
@@ -101,8 +115,8 @@ def test_a_function_is_compiled_without_a_pass() -> None:
         (
             "x",
             "'x' is not a pass of 'cpu:generic'\n"
-            "hint: optional are simplify_expressions, widen_blocks, merge_k_steps, fuse_loops, "
-            "vectorize_loops, tabulate_codes",
+            "hint: optional are simplify_expressions, widen_blocks, merge_k_steps, "
+            "read_in_place, fuse_loops, vectorize_loops, tabulate_codes",
         ),
     ],
 )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import tileworkbench as tw
 import tileworkbench.language as T
 from tests.differential.harness import storage
+from tests.tiers import examples
 
 ROWS, COLUMNS = 6, 40
 
@@ -31,7 +32,7 @@ def boxes(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(box=boxes())
 def test_every_element_is_added_once(box: dict[str, Any]) -> None:
     shape, dtype, width = (box["rows"], box["columns"]), box["dtype"], box["width"]

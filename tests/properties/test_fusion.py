@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as hs
 
+from tests.tiers import examples
 from tileworkbench.compiler.ir.parser import parse
 from tileworkbench.compiler.ir.verify import verify
 from tileworkbench.compiler.passes.fuse_loops import fuse_loops
@@ -48,7 +49,7 @@ def chains(draw: hs.DrawFn) -> str:
     return "\n".join([*header, *lines]) + "\n"
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=examples(150), deadline=None, derandomize=True)
 @given(chains())
 def test_fusing_changes_no_result(text: str) -> None:
     program = parse(text)

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 
 from tests.properties.programs import Sample, samples
 from tests.properties.test_programs import assert_same, run
+from tests.tiers import examples
 from tileworkbench.compiler.diagnostics import LayoutError, TileValueError, UnsupportedError
 from tileworkbench.compiler.driver import compile_program, lower_program
 from tileworkbench.compiler.ir.parser import parse
@@ -22,7 +23,7 @@ from tileworkbench.compiler.target import parse_target
 REFUSALS = (LayoutError, TileValueError, UnsupportedError)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(samples())
 def test_passes_keep_results(sample: Sample) -> None:
     expected = run(sample.program, sample).arrays
@@ -37,7 +38,7 @@ def test_passes_keep_results(sample: Sample) -> None:
 
 
 @pytest.mark.nvrtc
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(samples())
 def test_executed_ptx_agrees_with_the_simulator(sample: Sample) -> None:
     expected = run(sample.program, sample).arrays

@@ -14,6 +14,7 @@ from hypothesis import strategies as hs
 
 import tileworkbench as tw
 import tileworkbench.language as T
+from tests.tiers import examples
 
 ROWS, COLUMNS = 16, 32
 
@@ -99,14 +100,14 @@ def check(case: Case, target: str) -> None:
         assert aligned.endswith(": taken by the last call") == whole
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(cases)
 def test_simulated(case: Case) -> None:
     check(case, "sim:sm_80")
 
 
 @pytest.mark.nvrtc
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(cases)
 def test_executed_ptx(case: Case) -> None:
     check(case, "ptx:sm_80")

@@ -8,6 +8,7 @@ from hypothesis import strategies as hs
 
 from tests.differential.harness import run_native
 from tests.properties.programs import Sample, samples
+from tests.tiers import examples
 from tileworkbench.compiler.driver import lower_program
 from tileworkbench.compiler.ir.parser import parse
 from tileworkbench.compiler.ir.printer import print_program
@@ -38,7 +39,7 @@ def run(program: Program, sample: Sample, seed: int | None = None) -> SimResult:
     return result
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(samples())
 def test_text_says_everything(sample: Sample) -> None:
     verify(sample.program)
@@ -47,13 +48,13 @@ def test_text_says_everything(sample: Sample) -> None:
     assert print_program(parse(text)) == text
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(samples(), hs.integers(0, 99))
 def test_blocks_run_in_any_order(sample: Sample, seed: int) -> None:
     assert_same(run(sample.program, sample, seed).arrays, run(sample.program, sample).arrays)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(samples(), hs.sampled_from(TARGETS))
 def test_passes_keep_results(sample: Sample, target: Target) -> None:
     expected = run(sample.program, sample).arrays
@@ -63,7 +64,7 @@ def test_passes_keep_results(sample: Sample, target: Target) -> None:
             assert_same(run(snapshot.program, sample).arrays, expected)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(samples(), hs.sampled_from(["native", "generic"]))
 def test_native_code_agrees_with_the_simulator(sample: Sample, level: str) -> None:
     expected = run(sample.program, sample).arrays

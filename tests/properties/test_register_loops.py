@@ -10,6 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tiers import examples
 from tileworkbench.compiler.ir import stmt as ir
 from tileworkbench.compiler.ir.expr import Load
 from tileworkbench.compiler.ir.parser import parse
@@ -94,7 +95,7 @@ def picked_by_loops(program: Program) -> set[str]:
     return found
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(text=programs(), n=st.integers(0, 30))
 def test_unrolling_keeps_results(text: str, n: int) -> None:
     program = parse(text)

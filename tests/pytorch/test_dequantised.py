@@ -10,8 +10,8 @@ import torch.nn.functional as F
 
 import tileworkbench as tw
 from tileworkbench.bench.products import product_rates
+from tileworkbench.pytorch.axes import CutError, regrouped, text_of_axes, whole
 from tileworkbench.pytorch.backend import Settings, tile_backend
-from tileworkbench.pytorch.elements import CutError, regrouped, text_of_axes, whole
 from tileworkbench.pytorch.report import Report
 from tileworkbench.workbench.inputs import make_inputs
 

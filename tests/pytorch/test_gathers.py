@@ -97,7 +97,7 @@ def test_running_sums(dtype: Any) -> None:
 
 def test_running_sums_that_stay_in_torch() -> None:
     def call(x: Any) -> Any:
-        return x.cumsum(0) + 1, x.int().cumsum(-1) + 1, x.cumsum(-1, dtype=torch.float64) + 1
+        return x.int().cumsum(0) + 1, x.int().cumsum(-1) + 1, x.cumsum(-1, dtype=torch.float64) + 1
 
     x = torch.randn(128, 96)
     tiled = tw.tile(call, x)

@@ -86,7 +86,7 @@ def test_tiles_of_products(rows: int, columns: int, threads: int, tile: tuple[in
 
 
 def test_tiles_of_operands_are_even() -> None:
-    assert [depth_of_product(depth) for depth in (17, 48, 130, 1376)] == [32, 48, 80, 128]
+    assert [depth_of_product(depth) for depth in (17, 48, 130, 1376)] == [32, 48, 144, 344]
     assert tile_of_any(197, 1) == (128, 1)
 
 
@@ -109,7 +109,7 @@ def test_batches_of_products(
     tiled = tw.tile(call)
     tiled.check(*args)
     (part,) = tiled.report.parts
-    assert len(part.operations) >= 2 and "bmm" in part.operations[0]
+    assert len(part.operations) >= 2 and any("bmm" in n for n in part.operations)
     assert part.kernel.check(part.reference, *make_inputs(part.kernel.program)).ok
 
 

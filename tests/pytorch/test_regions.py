@@ -137,17 +137,44 @@ def masks(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
     return torch.where(seen, x.expand(10, 10).transpose(0, 1), 0.0).sum(0) + x.to(torch.int64)
 
 
+def with_an_empty_part(x: torch.Tensor) -> torch.Tensor:
+    turned = torch.cat([rotated(x[..., :16]) * 2, x[..., 16:]], -1)  # all of a head is turned
+    return F.softmax(turned, -1) + torch.cat([x[..., :0], x], -1)
+
+
 CASES: list[tuple[Any, tuple[torch.Tensor, ...]]] = [
     (filtered, (torch.randn(1, 6, 5), torch.randn(6, 1, 4), torch.randn(6))),
     (with_a_table, (torch.randn(9, 16), torch.tensor([[3, 0, 7]]), torch.randn(16))),
     (products, (torch.randn(4, 8, 8), torch.randn(4, 8, 1), torch.randn(1, 8))),
     (masks, (torch.randn(10), torch.tensor([[4]]))),
+    (with_an_empty_part, (torch.randn(2, 3, 16),)),
 ]
 
 
 @pytest.mark.parametrize(("fn", "arguments"), CASES, ids=[fn.__name__ for fn, _ in CASES])
 def test_each_kind_of_operation(fn: Any, arguments: Any) -> None:
     assert_same(fn, *arguments)
+
+
+def test_attention_written_out_beside_regions() -> None:
+    """A region has operations of the attention already: they are not in two kernels."""
+    mask = torch.ones(24, 24, dtype=torch.bool).triu(1)
+
+    def layers(x: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        for w in (first, second):
+            parts = F.layer_norm(x, (64,)).matmul(w).split(64, -1)
+            q, k, v = (each.reshape(2, 24, 4, 16).transpose(1, 2) for each in parts)
+            scores = torch.matmul(q, k.mT) * 0.25 + x[:, None, :1, :24]
+            weights = F.softmax(scores.masked_fill(mask, torch.finfo(x.dtype).min), -1)
+            x = x + torch.matmul(weights, v).permute(0, 2, 1, 3).reshape(2, 24, 64)
+        return x
+
+    report = Report()
+    arguments = torch.randn(2, 24, 64), torch.randn(64, 192) / 8, torch.randn(64, 192) / 8
+    with torch.no_grad():
+        found, wanted = compiled(layers, report)(*arguments), layers(*arguments)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    assert len(report.parts) > 1, str(report)
 
 
 def test_a_large_product_stays_between_two_kernels() -> None:

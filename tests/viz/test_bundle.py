@@ -84,6 +84,24 @@ def test_in_jupyterlab_an_output_names_the_place_of_the_view(
     assert len(ours(opened)) == 1
 
 
+@pytest.mark.parametrize(
+    ("running", "static", "form"),
+    [(True, "", Live.WIDGET), (True, "1", Live.NEVER), (False, "", Live.NEVER)],
+)
+def test_marimo_draws_widgets_of_its_outputs(
+    monkeypatch: pytest.MonkeyPatch, running: bool, static: str, form: Live
+) -> None:
+    """It has no IPython."""
+    marimo = ModuleType("marimo")
+    marimo.running_in_notebook = lambda: running  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "marimo", marimo)
+    monkeypatch.setattr(IPython, "get_ipython", lambda: None)
+    monkeypatch.setenv("TILEWORKBENCH_STATIC", static)
+    assert live_form() is form
+    data, _ = mimebundle(full_view())
+    assert set(data) == (BOTH | {WIDGET} if form is Live.WIDGET else BOTH)
+
+
 @pytest.mark.usefixtures("user")
 def test_each_way_to_show_something_names_a_place(opened: list[dict[str, Any]]) -> None:
     bundles = [mimebundle(full_view()), mimebundle(full_view(), "passes")]

@@ -18,6 +18,7 @@ import IPython
 import pytest
 
 from tests.viz.sample import LAYOUTS, compile_record, full_view, kernel_view
+from tests.viz.tiled import compiled
 from tileworkbench.compiler.diagnostics import ArgumentError, Note
 from tileworkbench.viz.display import NAMES, mimebundle, show
 from tileworkbench.viz.magics.grammar import TABS
@@ -177,7 +178,7 @@ def test_an_element_is_located_on_request() -> None:
 def test_a_displayed_card_sends_less_than_a_megabyte() -> None:
     record = compile_record(code="x" * 5_000_000)
     state = show(full_view()).get_state() | show(kernel_view(record=record)).get_state()
-    assert sum(len(str(value)) for value in state.values()) < 345_000
+    assert sum(len(str(value)) for value in state.values()) < 375_000
 
 
 def test_the_browsers_files_are_small_and_fetch_nothing() -> None:
@@ -287,3 +288,20 @@ def test_the_oldest_live_views_of_a_session_end(
     views.clear()
     gc.collect()
     assert gone() is None
+
+
+def test_a_terminal_reads_the_numbers_of_a_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(IPython, "get_ipython", lambda: None)
+    view = compiled("conflicting").view()
+    told = repr(show(view, "banks")).splitlines()
+    assert "conflicts         CONFLICTS: 1 access conflicts, up to 4 words of one bank" in told
+    (read,) = (line for line in told if line.startswith("A_shared: read"))
+    assert read.endswith("512 wavefronts for 128, 4 in the worst phase CONFLICT")
+    why = "Pipeline: no loop is T.Pipelined, or waits for copies of its own"
+    assert repr(show(view, "pipeline")).splitlines()[1:] == [why]
+
+
+@pytest.mark.parametrize("name", ["banks", "layouts", "roofline", "pipeline"])
+def test_a_notebook_keeps_one_line(kernel: None, name: str) -> None:
+    view = compiled("conflicting").view(roofline=True)
+    assert len(repr(show(view, name)).splitlines()) == 1

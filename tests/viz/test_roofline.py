@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import combinations
+from math import dist
 from xml.etree import ElementTree
 
 import pytest
@@ -12,22 +14,29 @@ import pytest
 from tests.viz.sample import MACHINE, POINT
 from tests.viz.sanitiser import problems
 from tileworkbench.bench.points import (
+    BANDWIDTH,
+    PEAK,
     Ceiling,
+    Counted,
+    CountedLevel,
     Machine,
     Point,
     Step,
     Trail,
+    explain_levels,
     format_rate,
     judge,
+    levels_of,
 )
-from tileworkbench.viz.model.roofline_svg import roofline_svg
+from tileworkbench.viz.model import roofline_view
+from tileworkbench.viz.model.roofline_svg import _axes, _roofs, roofline_svg
 from tileworkbench.viz.model.roofline_view import (
     ceiling_table,
     roofline_html,
     roofline_line,
     roofline_model,
 )
-from tileworkbench.viz.model.svg import THEMED
+from tileworkbench.viz.model.svg import PAPER, THEMED
 from tileworkbench.viz.widgets.figure import roofline_figure
 
 SIMPLE = Machine("m", (Ceiling("DRAM", 10.0, "GB/s", 1), Ceiling("float32", 100.0, "GFLOP/s", 1)))
@@ -50,7 +59,7 @@ def test_left_of_the_ridge_memory_bounds() -> None:
     assert (verdict.bound, verdict.attainable, verdict.fraction) == ("memory", 20.0, 0.75)
     assert verdict.sentence == (
         "At 2 FLOP/B it is left of the ridge at 10, in the memory-bound region, and reaches 75 % "
-        "of the 20 GFLOP/s that the DRAM bandwidth allows."
+        "of the 20 GFLOP/s that the DRAM bandwidth allows, each tensor moved once."
     )
     assert (verdict.next_step, verdict.line) == ("", 0)  # nothing is known of the kernel
 
@@ -80,7 +89,8 @@ def test_a_kernel_without_arithmetic_is_held_against_bandwidth() -> None:
     verdict = judge(Point("copy", 0.0, 9e3, 1.0, "float32", "DRAM"), SIMPLE)
     assert (verdict.bound, verdict.unit, verdict.fraction) == ("memory", "GB/s", 0.9)
     assert verdict.sentence == (
-        "It does no floating-point work, and reaches 90 % of the 10 GB/s of DRAM bandwidth."
+        "It does no floating-point work, and reaches 90 % of the 10 GB/s of DRAM bandwidth, "
+        "each tensor moved once."
     )
     assert "<circle" not in roofline_svg([Point("c", 0.0, 9e3, 1.0, "float32", "DRAM")], SIMPLE)
 
@@ -201,16 +211,78 @@ def test_figure_of_several_kernels_with_levels_and_trail() -> None:
     second = replace(POINT, name="other", predicted=True, time_us=2 * POINT.time_us)
     axes = roofline_figure([first, second], MACHINE).axes[0]
     markers = [line.get_marker() for line in axes.lines]
-    assert [marker for marker in markers if marker not in ("None", "")] == [
-        *("D", "$1$", "$2$", "o", "o")
-    ]
+    assert [marker for marker in markers if marker not in ("None", "")] == [*("D", "o", "o")]
     texts = [text.get_text() for text in axes.texts]
-    assert {"L1", "DRAM"} <= set(texts) and any("other" in text for text in texts)
+    assert {"L1", "DRAM", "1", "2"} <= set(texts) and any("other" in text for text in texts)
     colours = [line.get_color() for line in axes.lines if line.get_marker() == "o"]
     assert len(set(colours)) == 2
     many = [replace(POINT, name=str(n), time_us=float(n + 5)) for n in range(9)]
     named = [text.get_text() for text in roofline_figure(many, MACHINE).axes[0].texts]
     assert sum("GFLOP/s, " in text or " %" in text for text in named) == 1
+
+
+def test_versions_that_are_about_as_fast_stand_apart() -> None:
+    """In the drawing and the figure: no number lies on another, each has a line to its place."""
+    pytest.importorskip("matplotlib")
+    from tileworkbench.viz.widgets.figure import roofline_figure
+
+    one = POINT.time_us
+    steps = tuple(Step(n, POINT.flops, POINT.bytes_, one * (1 + n / 1000), False) for n in range(8))
+    point = replace(POINT, trail=Trail(9, (), steps))
+    root = ElementTree.fromstring(roofline_svg([point], MACHINE))
+    badges = [each for each in root.iter() if each.get("data-step")]
+    spots = [(float(g[0].get("cx", 0)), float(g[0].get("cy", 0))) for g in badges]
+    (own,) = [each for each in root.iter() if each.get("data-point")]
+    spots.append((float(own.get("cx", 0)), float(own.get("cy", 0))))
+    assert len(spots) == 9
+    assert min(dist(a, b) for a, b in combinations(spots, 2)) > 16.8
+    named = [each for each in root.iter() if (each.text or "").startswith(f"{POINT.name}: ")]
+    (name,) = [each for each in named if each.tag.endswith("text")]
+    below = float(name.get("y", 0)) - 10  # the top of its letters
+    assert all(y + 8 <= below + 2 or y - 8 >= below + 11 for _, y in spots[:-1])
+    assert max(dist(spot, spots[-1]) for spot in spots) < 60
+    figure = roofline_figure([point], MACHINE)
+    figure.canvas.draw()
+    numbers = [text for text in figure.axes[0].texts if text.get_text().isdigit()]
+    ends = [tuple(text.xyann) for text in numbers]
+    assert len(ends) == 8 and min(dist(a, b) for a, b in combinations(ends, 2)) > 11
+
+
+def test_names_of_levels_lie_on_no_name_of_a_roof() -> None:
+    ceilings = tuple(
+        Ceiling(name, value, BANDWIDTH, 1)
+        for name, value in (("L1", 300.0), ("L2", 200.0), ("DRAM", 20.0))
+    )
+    machine = Machine("m", (*ceilings, Ceiling("float32", 500.0, PEAK, 1)))
+    for rate in (0.5, 1.0, 2.0, 4.0, 8.0, 16.0):
+        traffic = (("L1", 8e6), ("L2", 4e6), ("DRAM", 1e6))
+        made = Point("k", 1e6, 1e6, 1e3 / rate, "float32", "DRAM", traffic=traffic)
+        axes = _axes([made], machine)
+        _roofs(axes, machine, [made], PAPER)
+        taken = list(axes.roofs)
+        y = axes.at(1.0, made.gflops)[1] - 10
+        for x in (axes.at(flops_per_byte, 1.0)[0] for flops_per_byte in (1 / 8, 1 / 4, 1.0)):
+            base = axes.room(x - 10, x + 10, y, -12.0)
+            assert all(
+                abs(base - other) >= 13 or x + 10 <= left or right <= x - 10
+                for left, right, other in taken
+            )
+
+
+def test_each_share_says_of_which_bytes_it_is() -> None:
+    traffic = (("L1", 4e6), ("DRAM", 5e5))
+    made = Point("k", 1e6, 1e6, 200.0, "float32", "DRAM", traffic=traffic, cold=True)
+    machine = replace(SIMPLE, ceilings=(*SIMPLE.ceilings, Ceiling("L1", 100.0, BANDWIDTH, 1)))
+    assert "50 % of the 10 GFLOP/s that the DRAM bandwidth allows, each tensor moved once." in (
+        judge(made, machine).sentence
+    )
+    told = explain_levels(made, machine)
+    assert told.endswith(
+        "The point is placed by 976.6 KiB, each tensor moved once; DRAM moves 488.3 KiB, which its "
+        "share is of."
+    )
+    same = replace(made, traffic=(("L1", 4e6), ("DRAM", 1e6)))
+    assert "placed by" not in explain_levels(same, machine)
 
 
 def test_of_many_points_the_fastest_is_named_and_told_of() -> None:
@@ -258,3 +330,49 @@ def test_shared_memory_has_what_was_seen() -> None:
         "best seen of DRAM, on which other guests of the host may draw too. Seen so far: DRAM, "
         "2 threads: 52.1 to 90.3 GB/s. by hand"
     )
+
+
+def test_cold_and_warm_times_are_not_compared() -> None:
+    warm, cold = POINT, replace(POINT, name="other", cold=True, time_us=2 * POINT.time_us)
+    assert roofline_view._ratios([warm, cold]) == [
+        f"other was measured with cold caches, {POINT.name} measured: times with cold and with "
+        "warm caches are not compared."
+    ]
+    assert "2.00 times as slow" in roofline_view._ratios([replace(warm, cold=True), cold])[0]
+    drawn = roofline_svg([cold], MACHINE)
+    assert ", cold caches" in drawn and ", cold caches" not in roofline_svg([warm], MACHINE)
+
+
+def test_levels_are_those_that_were_counted() -> None:
+    traffic = (("L1", 4e6), ("DRAM", 1e6))
+    counted = Counted(
+        "counted somehow",
+        (CountedLevel("L1", 6e6, 0.0, 2e6), CountedLevel("DRAM", 5e5, 1e5, 5e5)),
+    )
+    point = replace(POINT, traffic=traffic, counted=counted)
+    assert [(each.name, each.bytes_) for each in levels_of(point, MACHINE)] == [
+        ("L1", 8e6),
+        ("DRAM", 1e6),
+    ]
+    model = roofline_view.traffic_model(point)
+    assert model["note"] == "counted somehow"
+    assert [row["difference"] for row in model["rows"]] == ["+100 %", "+0 %"]
+    refused = replace(POINT, traffic=traffic, counted=Counted("not counted: why"))
+    assert [each.bytes_ for each in levels_of(refused, MACHINE)] == [4e6, 1e6]
+    assert roofline_view.traffic_model(refused) == {"note": "not counted: why", "rows": []}
+
+
+def test_what_is_saved_of_a_prediction_does_not_depend_on_the_host() -> None:
+    counted = Counted("counted in part", (CountedLevel("DRAM", 5e5, 0.0, 5e5),))
+    measured = replace(POINT, counted=counted)
+    assert "counted in part" in roofline_html([measured], MACHINE)
+    predicted = replace(measured, predicted=True)
+    assert "counted in part" not in roofline_html([predicted], MACHINE)
+    assert roofline_model([predicted], MACHINE)["points"][0]["traffic"]["note"] == counted.note
+
+
+def test_doubts_are_said_in_short_and_reasons_beside_the_ceilings() -> None:
+    doubt = "busy or shared machine: ceilings are the best seen, ±5%"
+    made = roofline_model([], replace(MACHINE, doubt=f"{doubt} (other programs took 3%)"))
+    assert made["brief"] == doubt
+    assert "other programs took 3%" in made["note"]

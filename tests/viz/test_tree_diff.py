@@ -9,6 +9,7 @@ import pytest
 import tileworkbench as tw
 from tests.kernels.test_gpu import CASES
 from tests.viz.sample import compile_record
+from tileworkbench.compiler.ir.printer import print_head
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import with_body
 from tileworkbench.compiler.ir.stmt import Kernel, Seq, seq
@@ -18,7 +19,6 @@ from tileworkbench.viz.model.tree_diff import (
     count_nodes,
     count_statements,
     diff_trees,
-    head_of,
 )
 
 
@@ -29,7 +29,7 @@ def written(diff: TreeDiff) -> list[str]:
     for row in diff.rows:
         stmt = row.after or row.before
         assert stmt is not None
-        text = f"{row.count} same" if row.count > 1 else head_of(stmt)
+        text = f"{row.count} same" if row.count > 1 else print_head(stmt)
         fields = "".join(f" [{name}: {was} -> {now}]" for name, was, now in row.fields)
         lines.append(f"{signs[row.kind]} {'  ' * row.depth}{text}{fields}")
     return lines

@@ -65,6 +65,18 @@ def conflicting(A, B):
     return C
 
 
+@tw.jit(target="sim:sm_80")
+def ragged(A):
+    A: T.Tensor((48, 96), "float16")
+    B = T.empty((96, 48), "float16")
+    with T.Kernel(1, threads=64):
+        tile = T.alloc_shared((48, 96), "float16")
+        T.copy(A, tile)
+        for i, j in T.Parallel(96, 48):
+            B[i, j] = tile[j, i]
+    return B
+
+
 @tw.jit(target="cpu")
 def askew(A):
     A: T.Tensor((64, 33), "float32")

@@ -8,6 +8,7 @@ from hypothesis import strategies as hs
 
 import tileworkbench.language as T
 from tests.lower.threads.planned import plan, program
+from tests.tiers import examples
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.diagnostics import LayoutError
 from tileworkbench.compiler.ir.printer import print_program
@@ -87,7 +88,7 @@ def test_free_choices_prefer_coalesced_traffic_to_few_registers() -> None:
 _EXTENTS = (2, 4, 8, 16)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(hs.data())
 def test_threads_own_what_their_iterations_read(data: hs.DataObject) -> None:
     """Random nests over fragments with permuted, grouped and missing indices."""

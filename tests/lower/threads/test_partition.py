@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as hs
 
+from tests.tiers import examples
 from tileworkbench.compiler.diagnostics import LayoutError
 from tileworkbench.compiler.layout.atoms import WarpGrid, block_a, block_c, mma_a, mma_c
 from tileworkbench.compiler.layout.fragment import Fragment
@@ -41,7 +42,7 @@ def check(loop: Fragment, threads: int) -> None:
     assert (seen == 1).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     hs.lists(hs.integers(1, 12), min_size=1, max_size=3),
     hs.sampled_from([1, 2, 4]),

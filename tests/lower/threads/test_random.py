@@ -8,6 +8,7 @@ from hypothesis import strategies as hs
 
 from tests.lower.threads.cases import Case
 from tests.lower.threads.planned import lowered
+from tests.tiers import examples
 from tileworkbench.compiler.diagnostics import LayoutError
 from tileworkbench.compiler.ir.printer import print_program
 from tileworkbench.compiler.sim import simulate
@@ -114,7 +115,7 @@ class _Writer:
         return Case(tensors, "\n".join(self.lines), threads, "2")
 
 
-@settings(max_examples=50, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=examples(50), deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(hs.data())
 def test_threads_agree_with_the_kernel(data: hs.DataObject) -> None:
     case = _Writer(data).case()

@@ -1,0 +1,137 @@
+"""The users' kernels that the CPU's time model is held against compute what they say."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tileworkbench as tw
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+MODULES = ("cost_user_kernels", "cost_new_kernels")
+M, N, K = 32, 64, 48
+
+
+def of(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(len(shape) + sum(shape)))
+
+
+def below(most: int, *shape: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
+    numbers = torch.randint(0, most, shape, generator=torch.Generator().manual_seed(most))
+    return numbers.to(dtype)
+
+
+def stencil(X: torch.Tensor) -> torch.Tensor:
+    inner, last = slice(1, -1), slice(2, None)
+    sides = X[inner, :-2] + X[inner, last] + X[:-2, inner] + X[last, inner]
+    return (X[inner, inner] + sides) * 0.2
+
+
+def quantise(X: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    most = X.abs().amax(1)
+    return (X * (127.0 / most)[:, None]).round().to(torch.int8), most / 127.0
+
+
+def decaying_sums(X: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
+    rows = [X[0]]
+    for row in X[1:]:
+        rows.append(a * rows[-1] + row)
+    return torch.stack(rows)
+
+
+X, Y = of(M, N), of(N, M).T.contiguous()
+BOTH = {"block_M": (1, 8), "block_N": (16, 64)}
+ROWS = {"block_M": (1, 4, 16)}
+
+# A kernel's sizes, blocks, arguments and what they give.
+CASES: dict[str, tuple[tuple[int, ...], dict[str, tuple[int, ...]], tuple[Any, ...], Any]] = {
+    "transpose": ((M, N), BOTH, (X,), lambda x: x.T),
+    "stencil": ((M, N), BOTH, (of(M + 2, N + 2),), stencil),
+    "running_sums": ((M, N), ROWS, (X,), lambda x: x.cumsum(1)),
+    "gated": ((M, N), BOTH, (X, Y), lambda x, y: x * x.sigmoid() * y),
+    "moments": ((M, N), BOTH, (X,), lambda x: torch.stack([x.sum(1), (x * x).sum(1)], 1)),
+    "row_range": ((M, N), BOTH, (X,), lambda x: x.amax(1) - x.amin(1)),
+    "weighted_columns": ((M, N), BOTH, (X, of(M)), lambda x, w: w @ x),
+    "dequantise": (
+        (M, N),
+        BOTH,
+        (below(100, M, N, dtype=torch.int8), of(M), of(M)),
+        lambda q, scale, zero: (q - zero[:, None]) * scale[:, None],
+    ),
+    "distances": (
+        (M, N, K),
+        {"block_M": (16, 32), "block_N": (16, 64)},
+        (of(M, K), of(N, K)),
+        lambda a, b: torch.cdist(a, b) ** 2,
+    ),
+    "downsample": (
+        (M // 2, N // 2),
+        {"block_M": (1, 8), "block_N": (16, 32)},
+        (X,),
+        lambda x: torch.nn.functional.avg_pool2d(x[None], 2)[0],
+    ),
+    "rank_one": ((M, N), BOTH, (X, of(M), of(N)), lambda x, a, b: x + torch.outer(a, b)),
+    "cosines": ((M, N), BOTH, (X, Y), torch.cosine_similarity),
+    "quantise": ((M, N), ROWS, (X,), quantise),
+    "polynomial": (
+        (M, N),
+        BOTH,
+        (X / 3,),
+        lambda x: sum(x**n / (n + 1) for n in range(16)),
+    ),
+    "city_distances": (
+        (M, N, K),
+        BOTH,
+        (of(M, K), of(K, N)),
+        lambda a, b: torch.cdist(a, b.T.contiguous(), p=1),
+    ),
+    "embed": (
+        (M, N, 16),
+        BOTH,
+        (below(16, M), of(16, N), X),
+        lambda index, w, p: w[index.long()] * 8.0 + p,
+    ),
+    "decaying_sums": ((M, N), BOTH, (X, of(N) / 4), decaying_sums),
+    "masked_error": (
+        (M, N),
+        BOTH,
+        (X, Y),
+        lambda x, y: ((x - y) ** 2 * (y > 0)).sum(1),
+    ),
+}
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Callable[..., Any]]]:
+    """The kernels of both files by name."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    modules = [importlib.import_module(name) for name in MODULES]
+    yield {
+        name: made
+        for module in modules
+        for name, made in vars(module).items()
+        if getattr(made, "__module__", "") == module.__name__
+    }
+    for name in MODULES:
+        sys.modules.pop(name)
+
+
+def test_every_kernel_is_tested(kernels: dict[str, Callable[..., Any]]) -> None:
+    assert kernels.keys() == CASES.keys()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_computes_what_torch_does(kernels: dict[str, Callable[..., Any]], name: str) -> None:
+    sizes, axes, arguments, reference = CASES[name]
+    expected = reference(*arguments)
+    for blocks in zip(*axes.values(), strict=False):
+        program = kernels[name](*sizes, **dict(zip(axes, blocks, strict=True)))
+        torch.testing.assert_close(
+            tw.compile(program, target="cpu")(*arguments), expected, rtol=1e-4, atol=1e-4
+        )

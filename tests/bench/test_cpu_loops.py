@@ -1,0 +1,146 @@
+"""What the iterations of a loop lose to each other in the CPU's time model. Nothing is timed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tileworkbench as tw
+import tileworkbench.language as T
+from tests.bench.test_time_model import MACHINE
+from tileworkbench.bench.cpu_ports import Piece, Ports, overlap, waits
+from tileworkbench.bench.cpu_work import grids
+from tileworkbench.bench.operation_rates import (
+    CHAIN,
+    CYCLE,
+    FORWARD,
+    LOAD,
+    STORE,
+    OperationRates,
+    assumed_rates,
+)
+from tileworkbench.bench.time_model import Prediction, predict_time
+from tileworkbench.compiler.device.host import processor
+from tileworkbench.compiler.device.host.processor import CacheSizes
+
+RATES = assumed_rates(1.0)
+
+
+@pytest.fixture(autouse=True)
+def caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caches of which the innermost has 8 ways."""
+    sizes = CacheSizes(l1=32 << 10, l2=1 << 20, l3=32 << 20)
+    monkeypatch.setattr(processor, "cache_sizes", lambda: sizes)
+
+
+def running_sums(M: int, N: int, block_M: int, by_hand: bool = False) -> Any:
+    """Sums along rows, a row after the other; `by_hand` the rows of a block go side by side."""
+
+    @T.prim_func
+    def kernel(X: T.Tensor((M, N), "float32")):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            tile = T.alloc_fragment((block_M, N), "float32")
+            T.copy(X[bx * block_M, 0], tile)
+            if by_hand:
+                for k in T.serial(N - 1):
+                    for i in T.Parallel(block_M):
+                        tile[i, k + 1] = tile[i, k] + tile[i, k + 1]
+            else:
+                T.cumsum(tile, dim=1)
+            T.copy(tile, Y[bx * block_M, 0])
+        return Y
+
+    return kernel
+
+
+def predict(made: Any, rates: OperationRates = RATES) -> Prediction:
+    return predict_time(tw.compile(made).stats.lowered, MACHINE, 1, "", rates)
+
+
+def conflicts(prediction: Prediction) -> float:
+    """Microseconds of lines that are fetched again."""
+    return sum(part.time_us for part in prediction.causes.parts if "same places" in part.finding)
+
+
+@pytest.mark.parametrize(("by_hand", "chain"), [(False, CHAIN), (True, FORWARD)])
+def test_a_scan_waits_for_the_element_before(by_hand: bool, chain: str) -> None:
+    """In a register, or in memory."""
+    alone = predict(running_sums(64, 1024, 1, by_hand)).compute_us
+    assert alone == pytest.approx(64 * 1023 * RATES.of(chain) / 1e3, rel=0.1)
+
+
+def test_rows_of_a_scan_follow_each_other() -> None:
+    one, four = (predict(running_sums(64, 1024, rows)).compute_us for rows in (1, 4))
+    assert four == pytest.approx(one, rel=0.05)
+
+
+def test_rows_that_go_side_by_side_wait_together() -> None:
+    one, four = (predict(running_sums(64, 1024, rows, True)).compute_us for rows in (1, 4))
+    assert four == pytest.approx(one / 4, rel=0.2)
+
+
+def test_rows_at_the_same_places_of_a_cache_lose_their_lines() -> None:
+    """Eight ways hold eight rows; a line is fetched and given back, 14 cycles each."""
+    assert conflicts(predict(running_sums(64, 1024, 8, True))) == 0
+    lost = conflicts(predict(running_sums(64, 1024, 16, True)))
+    assert lost == pytest.approx(64 * 1023 * 2 * 14 * RATES.of(CYCLE) / 1e3, rel=0.01)
+    assert conflicts(predict(running_sums(64, 1024, 16))) == 0
+
+
+def test_rows_that_are_a_line_longer_keep_them() -> None:
+    assert conflicts(predict(running_sums(64, 1024 + 16, 16, True))) == 0
+
+
+def test_short_loops_go_on_side_by_side_and_long_ones_do_not() -> None:
+    """Two vectors are stored while four are loaded; a loop of 1000 ends before the next begins."""
+    stores, loads = Ports(RATES), Ports(RATES)
+    stores.add(0, STORE, 2)
+    loads.add(0, LOAD, 4)
+    apart = stores.time_ns + loads.time_ns
+    short = [Piece(stores, 1.0), Piece(loads, 1.0)]
+    overlap(short, 1.0)
+    assert max(stores.time_ns, loads.time_ns) < apart
+    assert time_of(short) == pytest.approx(max(stores.time_ns, loads.time_ns))
+    long = [Piece(stores, 1000.0), Piece(loads, 1000.0)]
+    overlap(long, 1.0)
+    assert 0.97 * 1000 * apart < time_of(long) < 1000 * apart
+
+
+def test_a_chain_goes_on_beside_other_loops() -> None:
+    loads = Ports(RATES)
+    loads.add(0, LOAD, 4)
+    pieces = [Piece(loads, 1.0), Piece(waits(RATES, 0, 2 * loads.time_ns), 1.0)]
+    overlap(pieces, 1.0)
+    assert time_of(pieces) == pytest.approx(2 * loads.time_ns)
+
+
+def time_of(pieces: list[Piece]) -> float:
+    return sum(each.scale * each.times * each.ports.time_ns for each in pieces)
+
+
+def neighbours(columns: int) -> Any:
+    """Sums of an element and the one so many columns beside it, rows of 1026."""
+
+    @T.prim_func
+    def kernel(X: T.Tensor((1024, 1026), "float32")):
+        Y = T.empty((1024, 512), "float32")
+        with T.Kernel(1024) as row:
+            for j in T.Parallel(512):
+                Y[row, j] = X[row, j] + X[row, j + columns]
+        return Y
+
+    return kernel
+
+
+def test_neighbours_are_fetched_once() -> None:
+    """Elements half a row further on are not what an iteration before has loaded."""
+
+    def bytes_of(columns: int) -> float:
+        (grid,) = grids(tw.compile(neighbours(columns)).stats.lowered)
+        moved = grid.block.moved.items()
+        return sum(bytes_ for (_, buffer), bytes_ in moved if buffer.name == "X")
+
+    assert bytes_of(1) == bytes_of(64) == 512 * 4
+    assert bytes_of(513) == 2 * 512 * 4
