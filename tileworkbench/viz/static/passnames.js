@@ -104,6 +104,7 @@ export function explainNames({ root, body, scope, ask, go }) {
 
   /** Explain the next name of the line in `code` that something is known of, after the last the first. */
   async function next(/** @type {HTMLElement} */ code) {
+    clearTimeout(timer); // a pointer that has just left would hide what a key shows
     if (turn.code !== code) turn = { code, at: -1 };
     const all = namesIn(code.textContent);
     const { left, bottom } = code.getBoundingClientRect();
