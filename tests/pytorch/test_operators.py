@@ -245,6 +245,12 @@ def test_only_floats_have_gradients_of_a_reference() -> None:
     torch.library.opcheck(op, (a, shift))
     op(a, shift).sum().backward()
     torch.testing.assert_close(a.grad, 2 * a.detach())
+    # The gradient of that gradient, beside what else depends on the argument.
+    (first,) = torch.autograd.grad((op(a, shift).cos() + a**3).sum(), a, create_graph=True)
+    (second,) = torch.autograd.grad(first.square().sum(), a)
+    plain = (a * a + shift).cos() + a**3
+    (first,) = torch.autograd.grad(plain.sum(), a, create_graph=True)
+    torch.testing.assert_close(second, torch.autograd.grad(first.square().sum(), a)[0])
 
 
 def test_without_a_gradient_a_backward_pass_says_so() -> None:

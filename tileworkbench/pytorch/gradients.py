@@ -56,13 +56,9 @@ def _recomputed(form: OperatorForm, reference: Gradient) -> Gradient:
 
     def gradient(*values: Any) -> tuple[Any, ...]:
         args = values[: len(form.parameters)]
+        is_differentiated = torch.is_grad_enabled()  # the gradient itself: create_graph=True
         with torch.enable_grad():
-            again = [
-                each.detach().requires_grad_(each.is_floating_point())
-                if isinstance(each, torch.Tensor)
-                else each
-                for each in args
-            ]
+            again = [_fresh(each, is_differentiated) for each in args]
             made = reference(*again)
             results = tuple(made) if isinstance(made, tuple | list) else (made,)
         if len(results) != form.results:
@@ -78,12 +74,26 @@ def _recomputed(form: OperatorForm, reference: Gradient) -> Gradient:
                 leaves,
                 [each.to(result.dtype) for result, each in pairs],
                 allow_unused=True,
+                create_graph=is_differentiated,
             )
         )
         tensors = [each for each in again if isinstance(each, torch.Tensor)]
         return tuple(next(gradients) if each.requires_grad else None for each in tensors)
 
     return gradient
+
+
+def _fresh(value: Any, is_differentiated: bool) -> Any:
+    """An argument that its reference's gradient is taken for. It has no history, unless that
+    gradient has one.
+    """
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return value
+    if is_differentiated and value.requires_grad:
+        return value.view_as(value)
+    return value.detach().requires_grad_(value.is_floating_point())
 
 
 def keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
