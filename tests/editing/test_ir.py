@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -162,6 +163,31 @@ def text_of(old: str, new: str) -> str:
 )
 def test_what_is_no_ir_is_an_error_at_its_line(text: str, expected: str) -> None:
     assert str(edited_error(text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("call", "told", "marked"),
+    [
+        ('v = T.view(C_local, (1024,), "float32", laiout=1)', "did you mean 'layout'?", "laiout=1"),
+        ("p = T.peer(C_local, 0, rank=1)", "it takes no keywords", "rank=1"),
+        (
+            'T.atomic_add(C[0, 0], 1.0, memory_order="x")',
+            "it takes no keywords",
+            'memory_order="x"',
+        ),
+        ('x = T.call_extern("int32", "f", args=1)', "it takes no keywords", "args=1"),
+        ("y = T.abs(1.0, precise=True)", "it takes no keywords", "precise=True"),
+        ("x = T.exp(1.0, 2.0)", None, "2.0"),
+        ('v = T.view(C_local, (1024,), "float32", 0)', None, "0"),
+    ],
+)
+def test_what_a_call_does_not_take_is_marked(call: str, told: str | None, marked: str) -> None:
+    error = edited_error(text_of("T.fill(C_local, 0.0)", f"T.fill(C_local, 0.0)\n        {call}"))
+    span = error.span
+    assert span is not None and (span.line, error.hint) == (12, told)
+    assert f"        {call}"[span.column : span.end_column] == marked
+    counted = r"'T\.\w+' (has no keyword '\w+'|takes \d arguments?, not \d)"
+    assert re.fullmatch(counted, error.message)
 
 
 def test_after_which_pass() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 
 import pytest
@@ -103,6 +104,8 @@ def everything(
                     continue
         T.print('n is "', n, '" and\\n', bx, '')
         T.print('here')
+        T.call_extern("void", "note", bx)
+        noted = T.call_extern("int32", "noted", bx, 1)
         before = T.atomic_add(A[bx, 0], 1.0, bx < n, -1.0)
         T.atomic_max(A[bx, 1], before)
         for i_2 in T.unroll(4):
@@ -138,6 +141,22 @@ def test_text_survives_a_round_trip(text: str) -> None:
     program = parse(text)
     assert print_program(program) == text
     assert parse(print_program(program)) == program
+
+
+@pytest.mark.parametrize("text", EVERY_NODE, ids=["tile", "simt", "cpu"])
+def test_no_call_has_what_nobody_reads(text: str) -> None:
+    tree = ast.parse(text)
+    calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
+    assert len(calls) > 10
+    for call in calls:
+        name = ast.unparse(call.func)
+        if not name.startswith("T."):
+            continue
+        call.keywords.append(ast.keyword("unread", ast.Constant(1)))
+        with pytest.raises(TileSyntaxError) as caught:
+            parse(ast.unparse(ast.fix_missing_locations(tree)))
+        call.keywords.pop()
+        assert caught.value.message == f"'{name}' has no keyword 'unread'"
 
 
 def test_lines_carry_the_sites_of_their_statements() -> None:
@@ -256,7 +275,19 @@ def test_constants_print_as_short_as_they_can(number, dtype: str, text: str) -> 
         ),
         (
             '@T.program(stage="tile")\ndef f():\n    T.assume(1 > 0, 2 > 1)',
-            "'T.assume(1 > 0, 2 > 1)' is not a statement",
+            "'T.assume' takes 1 argument, not 2",
+        ),
+        (
+            '@T.program(stage="tile")\ndef f():\n    T.commit_group(1)',
+            "'T.commit_group' takes no arguments, not 1",
+        ),
+        (
+            '@T.program(stage="tile")\ndef f():\n    x = T.peer(A, 0, **{})',
+            "'T.peer' has no keyword '**'",
+        ),
+        (
+            '@T.program(stage="tile")\ndef f():\n    while 1:\n     break\n    else:\n     pass',
+            "'while 1:\n    break\nelse:\n    pass' is not a statement",
         ),
         (
             '@T.program(stage="tile")\ndef f():\n    T.reduce(1)',

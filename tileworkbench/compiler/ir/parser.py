@@ -27,11 +27,6 @@ _ALLOC = {
     "alloc_local": "local",
     "alloc_global": "global",
 }
-_LAUNCH_OPTIONS = ("threads", "swizzle", "thread_vars", "cluster", "blocks")
-_LOOP_OPTIONS = {
-    "Parallel": ("coalesced_width", "loop_layout"),
-    "Pipelined": ("num_stages", "order", "stage"),
-}
 
 
 def parse(text: str, file: str = "") -> Program:
@@ -60,6 +55,7 @@ class _Parser(ExpressionParser):
 
     def program(self, function: ast.FunctionDef) -> Program:
         with self.placed(function):
+            self.check_calls(function)
             return self.read_program(function)
 
     def read_program(self, function: ast.FunctionDef) -> Program:
@@ -154,9 +150,9 @@ class _Parser(ExpressionParser):
                 return self.assign(target, value)
             case ast.Expr(value=ast.Call() as call) if self.called(call):
                 return self.operator(self.called(call), call)
-            case ast.For():
+            case ast.For(orelse=[]):
                 return self.loop(node)
-            case ast.While(test=test, body=body):
+            case ast.While(test=test, body=body, orelse=[]):
                 return st.While(self.expr(test), self.body(body))
             case ast.If(test=test, body=then, orelse=other):
                 cond = self.expr(test)
@@ -203,14 +199,14 @@ class _Parser(ExpressionParser):
     def alloc(self, name: str, kind: str, call: ast.Call) -> st.Stmt:
         if kind == "alloc_var":
             # As T writes it, or as the printer does.
-            given = [*call.args[1:], *self.keywords(call, ("init",)).values()]
+            given = [*call.args[1:], *self.keywords(call).values()]
             buffer = Buffer(name, DType(self.literal(call.args[0])), (), "local.var")
             init = self.expr(given[0]) if given else None
             self.names[name] = buffer
             return st.Alloc(buffer, init)
         dtype, shape = DType(self.literal(call.args[1])), self.exprs(call.args[0])
         buffer = Buffer(name, dtype, shape, _ALLOC[kind], (), self.layout(call))
-        offset = self.keywords(call, ("layout", "offset")).get("offset")
+        offset = self.keywords(call).get("offset")
         self.names[name] = buffer
         return st.Alloc(buffer, None, None if offset is None else self.literal(offset))
 
@@ -227,7 +223,7 @@ class _Parser(ExpressionParser):
         return simt.Peer(buffer, source, rank)
 
     def tensor(self, name: str, call: ast.Call) -> st.Stmt:
-        options = self.keywords(call, ("strides", "box", "swizzle"))
+        options = self.keywords(call)
         dtype = DType(self.literal(call.args[2]))
         steps = self.exprs(options["strides"]) if "strides" in options else ()
         scope = "tensor_map" if "box" in options else "global"
@@ -239,8 +235,7 @@ class _Parser(ExpressionParser):
         return simt.TensorMap(buffer, self.name(call.args[0], Buffer), tuple(box), swizzle)
 
     def source_kernel(self, call: ast.Call) -> st.Stmt:
-        given = self.keywords(call, ("threads", "source", "entry"))
-        options = {key: self.literal(value) for key, value in given.items()}
+        options = {key: self.literal(value) for key, value in self.keywords(call).items()}
         grid = tuple(map(self.expr, call.args))
         return st.SourceKernel(grid, options["threads"], options["source"], options["entry"])
 
@@ -256,7 +251,7 @@ class _Parser(ExpressionParser):
         call = node.iter
         if not isinstance(call, ast.Call) or not kind:
             self.fail(node.iter, "a loop")
-        options = self.keywords(call, _LOOP_OPTIONS.get(kind, ("dtype",)))
+        options = self.keywords(call)
         dtype = DType(self.literal(options["dtype"])) if "dtype" in options else INT32
         targets = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
         bounds = [self.expr(arg) for arg in call.args]
@@ -288,7 +283,7 @@ class _Parser(ExpressionParser):
         call = item.context_expr
         if not isinstance(call, ast.Call) or self.called(call) != "Kernel":
             self.fail(call, "'T.Kernel(...)'")
-        options = self.keywords(call, _LAUNCH_OPTIONS)
+        options = self.keywords(call)
         grid = tuple(self.expr(arg) for arg in call.args)
         bound = item.optional_vars
         targets = bound.elts if isinstance(bound, ast.Tuple) else [] if bound is None else [bound]
@@ -306,7 +301,7 @@ class _Parser(ExpressionParser):
         return st.Kernel(*parts)
 
     def exchange(self, name: str, kind: str, call: ast.Call) -> st.Stmt:
-        options = self.keywords(call, ("width", "mask"))
+        options = self.keywords(call)
         args = tuple(map(self.expr, call.args))
         var = Var(name, simt.exchange_dtype(kind, args))
         self.names[name] = var
@@ -321,9 +316,7 @@ class _Parser(ExpressionParser):
         values: dict[str, Any] = {
             field: self.operand(value) for field, value in zip(order, call.args, strict=False)
         }
-        fields = dataclasses.fields(kind)  # type: ignore[arg-type]
-        known = [field.name for field in fields if field.name != "site"]
-        for field, value in self.keywords(call, known).items():
+        for field, value in self.keywords(call).items():
             values[field] = self.operand(value) if field in children else self.literal(value)
         if "engine" in values:
             values["engine"] = simt.Engine(values["engine"])
@@ -340,8 +333,6 @@ class _Parser(ExpressionParser):
             "print": self.print_line,
         }.get(name)
         if make is not None:
-            if name != "source_kernel":
-                self.keywords(call)
             return make(call)
         if name in simt.NAMES:
             return self.thread_statement(name, call)
@@ -349,14 +340,14 @@ class _Parser(ExpressionParser):
             return self.atomic(name, call)
         stem = "" if name in FORMS else name.rpartition("_")[2]
         form = FORMS.get(name.removesuffix(f"_{stem}"))
-        if form is None or bool(form.stem) != bool(stem) or len(call.args) > len(form.arguments):
+        if form is None or bool(form.stem) != bool(stem):
             self.fail(call, "a statement")
         return self.formed(form, stem, call)
 
     def formed(self, form: Form, stem: str, call: ast.Call) -> st.Stmt:
         """A statement by the form of its class."""
         types, nodes = form.types(), dict(zip(form.arguments, call.args, strict=False))
-        options = self.keywords(call, form.options)
+        options = self.keywords(call)
         nodes |= {form.options[keyword]: node for keyword, node in options.items()}
         values = {field: self.value(types[field], node) for field, node in nodes.items()}
         if form.stem:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any, NoReturn
@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from tileworkbench.compiler.diagnostics import CompileError, Span, TileSyntaxError
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.build import const, int_const
+from tileworkbench.compiler.ir.calls import takes
 from tileworkbench.compiler.ir.expr import Address, Buffer, Const, Expr, Region, Var
 from tileworkbench.compiler.ir.printer import INFIX
 from tileworkbench.compiler.ir.types import BOOL, INT32, DType
@@ -101,21 +102,35 @@ class ExpressionParser:
             return node.func.attr if node.func.value.id == "T" else ""
         return ""
 
-    def keywords(self, call: ast.Call, known: Collection[str] = ()) -> dict[str, ast.expr]:
-        """The keyword arguments of a call, which may have no others than those `known`."""
+    def check_calls(self, node: ast.AST) -> None:
+        """Raise for the first call of the text that has what such a call does not take."""
+        calls = [each for each in ast.walk(node) if isinstance(each, ast.Call)]
+        for call in sorted(calls, key=lambda each: (each.lineno, each.col_offset)):
+            if name := self.called(call):
+                self.check_call(name, call)
+
+    def check_call(self, name: str, call: ast.Call) -> None:
+        most, known = takes(name)
         for keyword in call.keywords:
             if keyword.arg not in known:
-                self.unknown(call, keyword, known)
-        return {str(keyword.arg): keyword.value for keyword in call.keywords}
+                self.unknown(name, keyword, known)
+        if most is not None and len(call.args) > most:
+            count = f"{most or 'no'} argument{'s' * (most != 1)}"
+            raise TileSyntaxError(
+                f"'T.{name}' takes {count}, not {len(call.args)}", self.span(call.args[most])
+            )
 
-    def unknown(self, call: ast.Call, keyword: ast.keyword, known: Collection[str]) -> NoReturn:
-        """Raise for a keyword that the call does not take."""
-        near = get_close_matches(str(keyword.arg), known, 1)
-        listed = ", ".join(f"'{name}'" for name in known) or "no keywords"
+    def unknown(self, name: str, keyword: ast.keyword, known: tuple[str, ...]) -> NoReturn:
+        """Raise for a keyword that a call does not take."""
+        given = keyword.arg or "**"
+        near = get_close_matches(given, known, 1)
+        listed = ", ".join(f"'{each}'" for each in known) or "no keywords"
         hint = f"did you mean '{near[0]}'?" if near else f"it takes {listed}"
-        raise TileSyntaxError(
-            f"'T.{self.called(call)}' has no keyword '{keyword.arg}'", self.span(keyword), hint=hint
-        )
+        raise TileSyntaxError(f"'T.{name}' has no keyword '{given}'", self.span(keyword), hint=hint)
+
+    def keywords(self, call: ast.Call) -> dict[str, ast.expr]:
+        """The keyword arguments of a call."""
+        return {str(keyword.arg): keyword.value for keyword in call.keywords}
 
     def exprs(self, node: ast.expr) -> tuple[Expr, ...]:
         elements = node.elts if isinstance(node, ast.Tuple) else [node]
@@ -182,7 +197,6 @@ class ExpressionParser:
 
     def call(self, name: str, node: ast.Call) -> Expr:
         args = node.args
-        self.keywords(node)
         if name in _CALLED_BINARY:
             return self.binary(name, self.expr(args[0]), self.expr(args[1]))
         if name in ir.UNARY:
@@ -266,7 +280,7 @@ class ExpressionParser:
     # Layouts
 
     def layout(self, call: ast.Call) -> Any:
-        node = self.keywords(call, ("layout", "offset")).get("layout")
+        node = self.keywords(call).get("layout")
         return None if node is None else self.layout_value(node)
 
     def layout_value(self, node: ast.expr) -> Any:
