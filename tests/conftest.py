@@ -40,6 +40,11 @@ def pytest_configure(config: pytest.Config) -> None:
         own_folder(config, "TILEWORKBENCH_CACHE_DIR")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in tiers.left_out(items):
+        item.add_marker(pytest.mark.slow)
+
+
 def pytest_collection_finish() -> None:
     """Collections of garbage need not look at all tests and modules again and again."""
     gc.collect()

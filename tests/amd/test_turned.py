@@ -44,6 +44,7 @@ def check(target: str, tile: Tile, dtype: str, trans_a: bool, ragged: bool) -> N
     assert_contraction(result, *(each.numpy() for each in wide))
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("ragged", [False, True])
 @pytest.mark.parametrize(("dtype", "trans_a"), KINDS)
 @pytest.mark.parametrize("tile", TILES)
@@ -51,6 +52,7 @@ def test_products(tile: Tile, dtype: str, trans_a: bool, ragged: bool) -> None:
     check("sim:gfx942", tile, dtype, trans_a, ragged)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.hip
 @pytest.mark.parametrize("ragged", [False, True])
 @pytest.mark.parametrize(("dtype", "trans_a"), KINDS)

@@ -59,6 +59,7 @@ def failed(name: str, target: str) -> tuple[Any, RunError]:
     return made, found.value
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("target", ["cpu", "sim:sm_80"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_planted_bug_is_found_on_its_line(name: str, target: str) -> None:

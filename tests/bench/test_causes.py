@@ -241,6 +241,7 @@ def test_time_that_is_no_lines_is_named() -> None:
     assert Causes(()).diagnose().sentence == "Nothing is known to take time."
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("target", ["cpu", "sim:sm_86", "sim:sm_80", "sim:sm_90a"])
 @pytest.mark.parametrize(
     ("make", "shape"),

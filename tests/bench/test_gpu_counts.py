@@ -36,6 +36,7 @@ def attention(causal: bool = False):
     return flash_attention(*sizes, causal=causal, block_M=128, block_N=128, threads=256)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize(("make", "fast"), [(product, True), (attention, True), (attention, False)])
 def test_a_step_has_the_instructions_of_the_cubin(make, fast: bool, arch: str) -> None:

@@ -83,6 +83,7 @@ run_counting()
 """
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("blocks", [1, 1000])
 @pytest.mark.parametrize("kind", TEAMS.values(), ids=TEAMS)
 def test_interrupt_stops_the_kernel_and_the_process_goes_on(kind: str, blocks: int) -> None:

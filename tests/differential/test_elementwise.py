@@ -235,6 +235,7 @@ RANGES = {
 }
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("where", RANGES)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
 def test_functions(where, dtype):

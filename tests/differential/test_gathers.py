@@ -13,6 +13,7 @@ from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 TABLE = np.array([[5, 0, 5, 2], [7, -1, 8, 3]], np.int32)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("elected", [False, True])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
 def test_rows_are_gathered_and_scattered(dtype, elected):

@@ -53,6 +53,7 @@ def operands(m, n, k, dtype, trans_a=False, trans_b=False):
     return a, b, given
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("trans_a", "trans_b"), [(False, False), (False, True), (True, False), (True, True)]
@@ -80,6 +81,7 @@ def test_shapes_that_the_tiles_divide(dtype):
 TILES = [(16, 16, 16), (48, 24, 8), (64, 16, 32), (8, 64, 4), (1, 32, 16), (5, 7, 3), (16, 1, 16)]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("tile", TILES, ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_tiles_of_any_shape(tile, dtype):

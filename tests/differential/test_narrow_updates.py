@@ -24,6 +24,7 @@ def check_on_threads(kernel, arguments, check):
     check(run_native(kernel.program, arguments, "ptx:sm_80"))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize(("kind", "dtype"), CASES)
 def test_neighbours_are_updated_at_once(kind, dtype, shared):

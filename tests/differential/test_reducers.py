@@ -96,6 +96,7 @@ UPDATES = {
 }
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("replication", [None, "all"])
 @pytest.mark.parametrize("dtype", ["float32", "int32", "float16"])
 @pytest.mark.parametrize("op", UPDATES)

@@ -90,6 +90,7 @@ def test_integers(dim, shape):
     check_everywhere(kernel, given, equals(B=expected))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dim", [0, 1, 2])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
 def test_floats_of_three_dimensions(dim, dtype):

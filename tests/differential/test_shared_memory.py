@@ -398,6 +398,7 @@ def batches_of_rows_are_reduced_at_once() -> Case:
     return kernel, {"A": a}, equals(B=a.sum(1), C=a.max(0))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("threads", [32, 40, 64, 100, 128])
 @pytest.mark.parametrize("shape", [(8, 7), (5, 33), (1, 64), (24, 4)])
 def test_reductions_by_any_number_of_threads(threads, shape):
@@ -445,6 +446,7 @@ def views_are_summed_up_along_rows_of_any_length() -> Case:
     return kernel, {"A": a}, equals(**expected)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [F32, F16, I32, "int8"])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_reductions_of_one_sign_start_from_the_right_value(dtype, sign):

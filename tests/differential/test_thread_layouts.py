@@ -462,6 +462,7 @@ def test_executed_ptx(name):
     case.check_ptx(name)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     ("scopes", "transposed"),
     [*product(("rs", "sr", "rr"), product((False, True), repeat=2))],

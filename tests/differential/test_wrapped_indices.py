@@ -70,6 +70,7 @@ def reader(index, natural):
     return kernel
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("natural", [False, True], ids=["any", "natural"])
 @pytest.mark.parametrize("name", INDICES)
 def test_elements(name, natural):

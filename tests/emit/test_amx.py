@@ -110,6 +110,7 @@ def renamed(function: EmittedFunction) -> EmittedFunction:
     return EmittedFunction(function.name, text, lines)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dtypes", DTYPES, ids="-".join)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("denormal", [False, True])

@@ -58,6 +58,7 @@ def guarded(values: np.ndarray, dtype: str) -> np.ndarray:
 _kept: list[GuardedTile] = []
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("repeat", "stride", "offset"),

@@ -84,6 +84,7 @@ def check(
     assert (np.abs(got.astype(np.float64) - reference) <= bound).all()
 
 
+@pytest.mark.covering(1)
 @EVERY_LEVEL
 @CASES
 def test_packed_product(level: Level, dtypes: tuple[str, str]) -> None:

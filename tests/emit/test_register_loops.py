@@ -82,6 +82,7 @@ def updates(s, F):
 BODIES = (every_column, backwards, a_ring_of_columns, two_loops, a_triangle, some_columns, updates)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__)
 def test_fragments_stay_in_registers(body: Any, dtype: str) -> None:

@@ -23,6 +23,7 @@ def programs(name: str, target: str) -> list[Program]:
     return [program, *(found.program for found in snapshots if found.changed)]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("target", ["cpu", "sim:sm_80"])
 def test_every_stage_reads_back_as_itself(name: str, target: str) -> None:

@@ -35,6 +35,7 @@ def inputs(seq_q, seq_kv, heads, heads_kv, dtype, batch=2):
     )
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
@@ -88,6 +89,7 @@ def starts(lengths: list[int]) -> torch.Tensor:
     return torch.tensor([0, *lengths]).cumsum(0).int()
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("causal", [False, True])
 def test_flash_attention_varlen(causal, dtype):
@@ -154,6 +156,7 @@ def test_one_flash_decoding_for_every_batch_and_length():
         compare(kernel(*arguments), flash_decoding.reference(*arguments), 4.0, 64, "float32")
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("heads", "heads_kv", "block_H"), [(8, 2, 2), (8, 1, 64), (4, 4, 64)])
 def test_mla_decode(heads, heads_kv, block_H, dtype):
@@ -170,6 +173,7 @@ def test_mla_decode(heads, heads_kv, block_H, dtype):
     check_kernel(program, arguments, expected, 4.0, STEPS[dtype], dtype, simulated)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("shape", [(33, 50, 4, 2), (32, 32, 1, 1)], ids=str)

@@ -41,6 +41,7 @@ def test_matmul_of_bytes_across_k(trans_a, trans_b):
     assert max(product("int8", trans_a, trans_b).values()) == 1.0
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dim", [64, 128])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

@@ -19,6 +19,7 @@ def numpy(tensor: torch.Tensor):
     return (tensor.double() if tensor.is_floating_point() else tensor).numpy()
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", [*DTYPES, "float64", "int8", "uint8"])
 @pytest.mark.parametrize("trans_A", [False, True])
 @pytest.mark.parametrize("trans_B", [False, True])
@@ -83,6 +84,7 @@ def test_matmul_is_a_factory_for_jit():
     assert compiled(33, 17, 20) is compiled(33, 17, 20)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("activation", ["none", "relu", "silu", "gelu"])
 def test_linear(dtype, activation):

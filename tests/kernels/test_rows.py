@@ -24,6 +24,7 @@ from tileworkbench.kernels import (
 )
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(7, 50), (8, 64), (1, 1)], ids=str)
 @pytest.mark.parametrize("page", [softmax, online_softmax], ids=lambda page: page.__name__)
@@ -53,6 +54,7 @@ def test_softmax_of_any_number_of_rows_and_columns():
         torch.testing.assert_close(kernel(x).double(), softmax.reference(x), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(7, 50), (130, 128)], ids=str)
 @pytest.mark.parametrize("page", [rmsnorm_backward, layernorm_backward])
@@ -65,6 +67,7 @@ def test_gradients_of_norms(page, shape, dtype):
     check_kernel(program, (x, weight, dy), expected, scales, 16, simulated=m == 7)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(7, 50), (8, 128)], ids=str)
 def test_norms(shape, dtype):

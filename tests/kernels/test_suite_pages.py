@@ -22,6 +22,7 @@ def test_gelu(dtype: str) -> None:
     check_kernel(gelu(70, 130, dtype), (x,), gelu.reference(x), 4.0, steps=4, simulated=True)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("kind", BITS)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_dequant_gemv(kind: str, dtype: str) -> None:

@@ -43,6 +43,7 @@ def test_formats():
     assert pack(torch.tensor([[1, 2]]), "uint4").item() == 0x21
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", BITS)
 def test_dequant_matmul(kind, dtype):
@@ -108,6 +109,7 @@ SMALL = {"block_M": 16, "block_N": 16, "block_K": 16}
 STEPS = {"float32": 32, "float16": 1, "bfloat16": 1}
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     "shape", [(2, 3, 40, 4, 24, 20, 2), (1, 1, 64, 2, 64, 32, 1), (1, 2, 5, 1, 3, 4, 1)], ids=str

@@ -17,6 +17,7 @@ from tileworkbench.compiler.machine.tables import machine_of
 NEW = ("sm_100", "sm_120")
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("arch", NEW)
 @pytest.mark.parametrize("name", ["matmul", "flash_attention", "softmax"])
 def test_kernels_on_simulated_threads(arch: str, name: str) -> None:

@@ -55,6 +55,7 @@ CASES = [
 ]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", TARGETS)
 @pytest.mark.parametrize(("extents", "how"), CASES)
 def test_rows_of_b_are_read_by_words(dtype, extents, how):

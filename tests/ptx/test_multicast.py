@@ -139,6 +139,7 @@ def test_products_of_tiles_that_blocks_share(name: str) -> None:
         assert np.array_equal(compiled(a, b), expected)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", ["uint8", "float32", "int64"])
 @pytest.mark.parametrize("mask", [0b0011, 0b1010, 0b1111, 0b0100])
 def test_blocks_outside_the_mask_load_for_themselves(dtype: str, mask: int) -> None:

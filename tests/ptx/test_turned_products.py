@@ -62,6 +62,7 @@ ROWS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("target", ["sim:sm_90a", "ptx:sm_90a"])
 @pytest.mark.parametrize("name", list(ROWS))
 def test_products_of_registers_are_right(name: str, target: str) -> None:

@@ -63,6 +63,7 @@ VIEWS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_views_are_read_where_they_are(view: Any, dtype: Any, calls: list[str]) -> None:
@@ -181,6 +182,7 @@ def test_old_contents_that_are_read_again_stay(reads: str) -> None:
 # Vectors
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("shape", [(512,), (1, 512), (1, 1, 512)])
 @pytest.mark.parametrize("has_bias", [False, True])
@@ -200,6 +202,7 @@ def test_a_layer_of_one_row_is_a_reduction(shape: Any, dtype: Any, has_bias: boo
     assert "T.reduce_sum" in report.source
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("depth", "columns"), [(512, 192), (130, 1024), (97, 1536)])
 def test_a_row_times_a_matrix_is_one_kernel(depth: int, columns: int, dtype: Any) -> None:

@@ -58,6 +58,7 @@ def one_kernel(call: Any, *args: Any) -> Any:
     return part
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("image", "filters", "how"), CASES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_values(image: Any, filters: Any, how: Any, dtype: Any) -> None:

@@ -56,6 +56,7 @@ def part_of(call: Any, args: Any) -> Any:
     return part
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("image", "filters", "how"), CASES)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_convolutions(image: Any, filters: Any, how: Any, dtype: Any) -> None:
@@ -95,6 +96,7 @@ def test_gradients_are_those_of_torch(image: Any, filters: Any, how: Any, kernel
     assert sum("convolution" in name for name in tiled.kernels) == kernels
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("image", "filters", "how", "kernels"), GRADIENTS)
 @pytest.mark.parametrize("is_last", [False, True])
 def test_gradients_of_float32(

@@ -59,6 +59,7 @@ def one_kernel(call: Callable[..., Any], *args: Any) -> None:
     assert part.kernel.check(part.reference, *make_inputs(part.kernel.program)).ok
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("rows", [1, 5, 130])
 def test_codes_of_8_bits(rows: int, dtype: Any) -> None:
@@ -67,6 +68,7 @@ def test_codes_of_8_bits(rows: int, dtype: Any) -> None:
     one_kernel(int8_by_column, x, codes(torch.int8, 72, 136), scales)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("rows", "width", "size"), [(1, 96, 24), (70, 160, 16)])
 @pytest.mark.parametrize("call", [int4_by_group, int4_in_halves, int4_in_words])

@@ -53,6 +53,7 @@ def inputs(shape: tuple[int, ...], columns: int, dtype: Any) -> list[Any]:
     return [each.to(dtype) for each in made]
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(
     ("shape", "columns"),

@@ -91,6 +91,7 @@ ENDS = {
 }
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("fn", [alone, gated, added])
 @pytest.mark.parametrize("rows", [7, 50])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -299,6 +300,7 @@ class Experts(torch.nn.Module):
         return y[back].view(x.shape[0], 2, -1).sum(1).to(x.dtype)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("rows", [1, 90])
 def test_experts(dtype: Any, rows: int) -> None:

@@ -65,6 +65,7 @@ def one_attention(call: Callable[..., Any], args: list[Any], **how: Any) -> Any:
     return tiled
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -44,6 +44,7 @@ POOLINGS = [
 ]
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize(("call", "how"), POOLINGS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("order", ORDERS)
@@ -104,6 +105,7 @@ def norm_of(kind: Any, dtype: Any, **how: Any) -> Any:
     return norm
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize(
     ("params", "dtype"), [*((each, each) for each in DTYPES), (torch.float32, torch.bfloat16)]
 )
@@ -155,6 +157,7 @@ def test_a_block_computes_what_is_the_same_for_all_pixels_once() -> None:
     assert lines[first + 3].startswith("for i, column in T.Parallel(")
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_network_that_is_a_kernel_in_part(dtype: Any, order: Any) -> None:

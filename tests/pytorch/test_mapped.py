@@ -40,6 +40,7 @@ def padded(x: Any, cos: Any, sin: Any) -> Any:
     return (whole.transpose(1, 2) + x[:, :, :32].view(2, 5, 14, 32).transpose(1, 2)).contiguous()
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
     ("call", "operations"),

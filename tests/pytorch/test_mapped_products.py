@@ -36,6 +36,7 @@ def _inputs(dtype: Any, length: int, heads: int, depth: int) -> list[Any]:
     return [each.to(dtype) for each in (x, y, torch.rand(2, length))]
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("sizes", [(64, 4, 32), (51, 3, 16), (129, 2, 160)])
 @pytest.mark.parametrize("call", [shared, stored, narrow])

@@ -23,6 +23,7 @@ def has(monkeypatch: pytest.MonkeyPatch, *features: str) -> None:
     monkeypatch.setattr(rules, "product_rates", lambda dtype: rates(dtype, features))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(
     "call",
@@ -90,6 +91,7 @@ def test_tiles_of_operands_are_even() -> None:
     assert tile_of_any(197, 1) == (128, 1)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("shape", [(2, 3, 70, 100, 130), (1, 1, 130, 64, 77), (1, 4, 40, 64, 128)])
 @pytest.mark.parametrize(
     "call",

@@ -28,6 +28,7 @@ def first(x: Any) -> Any:
     return (x - 1).cumsum(0) * 2
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("sizes", [(3, 20, 64), (5, 61, 37)])
 @pytest.mark.parametrize("call", [segments, turned, first])

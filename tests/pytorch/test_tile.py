@@ -116,6 +116,7 @@ def test_element_wise_operations_are_those_of_torch(dtype: Any) -> None:
     assert {name for name, _ in report.in_torch} <= {"aten.flip.default"}
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     "call",
     [

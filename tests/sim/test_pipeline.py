@@ -328,6 +328,7 @@ def test_warpgroups_multiply_in_turn_while_the_others_take_exponentials() -> Non
             assert after.start <= before.start < after.landed <= before.landed
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("name", ["convolution", "flash_attention_backward", "chunk_scan"])
 @pytest.mark.parametrize("target", ["sim:sm_80", "sim:sm_90a"])
 def test_loops_in_which_statements_take_turns_and_later_launches_agree_too(

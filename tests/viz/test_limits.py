@@ -35,6 +35,7 @@ def views_of(view: KernelView) -> dict[str, str]:
     return {"card": card_html(view), **{name: view_html(view, name) for name in VIEWS}}
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("target", ["sim:sm_80", "cpu"])
 @pytest.mark.parametrize("name", kernels.__all__)
 def test_outputs_of_the_library_are_small(name: str, target: str) -> None:
