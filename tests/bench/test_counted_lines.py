@@ -5,6 +5,7 @@ and sums that are the kernel's.
 from __future__ import annotations
 
 import re
+from html import unescape
 from typing import Any
 
 import numpy as np
@@ -253,8 +254,33 @@ def test_the_view_has_model_and_count_beside_each_other() -> None:
     assert adds[0] == "49.0 KiB" and adds[1].split()[0] == f"{cost.l1_bytes / 1024:.1f}"
     assert table["note"].startswith("Counted by simulating the caches, warm at first, 1 thread. ")
     page = view_html(kernel.view(), "source")
-    assert problems(page) == [] and "L1, counted" in page and "49.0 KiB" in page
-    assert "L1, counted" not in view_html(kernel.with_costs().view(), "source")
+    assert problems(page) == []
+    above, heads, *lines = static_table(page)
+    assert above.split() == list(LEVELS)
+    assert heads.split() == ["line", *("counted", "model") * 4]
+    line = next(line for line in lines if "# adds" in line)
+    assert line.split("# adds")[1].split() == " ".join(adds).split()
+    assert "counted" not in view_html(kernel.with_costs().view(), "source")
+
+
+def static_table(page: str) -> list[str]:
+    """The lines of the table in a page."""
+    block = page.rpartition("<pre")[2].partition(">")[2].partition("</pre>")[0]
+    return unescape(re.sub("<[^>]*>", "", block)).splitlines()
+
+
+def test_no_line_of_a_gpu_moves_nothing() -> None:
+    """Sizes of fragments and what is done in registers stand in no row; numbers stand under their
+    heads.
+    """
+    kernel = tw.compile(matmul(128, 128, 64, "float16"), target="sim:sm_80")
+    page = view_html(kernel.with_costs(counted=True).view(), "source")
+    above, heads, *lines = static_table(page)
+    assert above.split("  ")[-1] == "global memory" and len({len(x) for x in (above, heads)}) == 1
+    for line in lines:
+        assert len(line) == len(heads) and any(cell != "0" for cell in line.split()[-7:])
+    named = [line.split()[1] for line in lines if line.split()[0].isdigit()]
+    assert len(named) > 3 and not any("alloc" in name for name in named)
 
 
 def test_what_cannot_be_counted_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,11 +12,14 @@ from typing import Any
 import comm
 import IPython
 import ipywidgets
+import nbformat
 import pytest
 from comm.base_comm import BaseComm
 
+import tileworkbench as tw
 from tests.viz.sample import full_view
 from tileworkbench.compiler.layout import Layout
+from tileworkbench.kernels import flash_attention, matmul
 from tileworkbench.viz.display import layout_mimebundle, mimebundle, show
 from tileworkbench.viz.model.bundle import (
     OUTPUT_BYTES,
@@ -27,6 +30,7 @@ from tileworkbench.viz.model.bundle import (
     live_form,
     wants_widgets,
 )
+from tileworkbench.viz.model.card import HTML_LIMIT, card_html
 from tileworkbench.viz.model.text import plain_line
 
 BOTH = {"text/plain", "text/html"}
@@ -194,6 +198,35 @@ def test_without_a_kernel_or_anywidget_there_is_html(
     monkeypatch.undo()
     assert live_form() is Live.NEVER  # this process is no kernel
     assert set(mimebundle(full_view())[0]) == BOTH
+
+
+@pytest.mark.usefixtures("user", "opened")
+@pytest.mark.parametrize("target", ["cpu", "sim:sm_80", "ptx:sm_90a"])
+@pytest.mark.parametrize("name", ["matmul", "flash_attention"])
+def test_plain_and_counted_cards_fit_into_a_notebook(name: str, target: str) -> None:
+    """As `%%tile` and `%%tile --count` leave them: fifteen such cells are less than a megabyte, and
+    a card whose lines were asked for has them, whatever else there is no room for.
+    """
+    programs = {
+        "matmul": lambda: matmul(256, 256, 256, "float16"),
+        "flash_attention": lambda: flash_attention(1, 2, 256, 256, 64, dtype="float16"),
+    }
+    kernel = tw.compile(programs[name](), target=target)
+    for counted in (False, True):
+        view = kernel.with_costs(counted, counted).view()
+        live, _ = mimebundle(view)
+        for page in (live["text/html"], card_html(view)):
+            assert len(page.encode()) <= HTML_LIMIT
+            assert ("  counted  " in page) == counted
+        assert live[SAVED]["packed"]
+        assert notebook_bytes(live, cells=15) < 1_000_000
+
+
+def notebook_bytes(data: dict[str, Any], cells: int) -> int:
+    """The size of a notebook with so many such outputs."""
+    shown = [nbformat.v4.new_output("display_data", data)]
+    made = [nbformat.v4.new_code_cell("%%tile --count", outputs=shown) for _ in range(cells)]
+    return len(nbformat.writes(nbformat.v4.new_notebook(cells=made)).encode())
 
 
 @pytest.mark.usefixtures("user", "opened")

@@ -180,13 +180,15 @@ def card_html(view: KernelView, limit: int = HTML_LIMIT) -> str:
     """The card for readers without a kernel, at most `limit` bytes.
 
     The same on every host and in every run, except for a roofline where one was measured. The
-    largest views are left out where there is no room, and named.
+    largest views are left out where there is no room, and named; the source of a kernel whose
+    lines were asked for is the last of them.
     """
     parts = [_static_head(view)]
+    asked = VIEWS["source"].title if view.annotated else ""
     made = {VIEWS[name].title: VIEWS[name].section(view, False) for name in available(view)}
     sections = {title: section for title, section in made.items() if section}
     while len((page := html.panel(*parts, *sections.values())).encode()) > limit and sections:
-        del sections[max(sections, key=lambda title: len(sections[title]))]
+        del sections[max(sections, key=lambda title: (title != asked, len(sections[title])))]
         left = [title for title, section in made.items() if section and title not in sections]
         them = "it" if len(left) == 1 else "them"
         said = f"Too large for a saved card: {', '.join(left)}. Run the cell to see {them}."

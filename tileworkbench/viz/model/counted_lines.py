@@ -5,7 +5,7 @@ table, the same in live views and static ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tileworkbench.bench.points import CountedLevel
@@ -33,7 +33,8 @@ _GPU = (
 
 def model(view: KernelView) -> dict[str, Any] | None:
     """The table as texts: `note`, `groups` (head, heads below it), and `rows` with their line (0:
-    several or none), name, and a text per column. None where nothing was asked for.
+    several or none), name, and a text per column, of lines that move something. None where
+    nothing was asked for.
     """
     counted = view.line_traffic
     if counted is None:
@@ -48,7 +49,8 @@ def model(view: KernelView) -> dict[str, Any] | None:
     numbers = {line: make(counted, line, costs.get(line, {})) for line in (*lines, 0)}
     total = [math.fsum(column) for column in zip(*numbers.values(), strict=True)]
     heads = [name for _, names in _groups(counted, on_cpu) for name in names]
-    shown = [_row(line, _name(view, line), numbers[line], heads) for line in lines]
+    moving = [line for line in lines if any(numbers[line])]
+    shown = [_row(line, _name(view, line), numbers[line], heads) for line in moving]
     if any(numbers[0]):
         shown.append(_row(0, "no line of the text: arguments, other files", numbers[0], heads))
     shown.append(_row(0, "together", total, heads))
@@ -112,17 +114,28 @@ def section(view: KernelView) -> str:
     if made is None:
         return ""
     note = html.tag("div", f"font-size:12px;{html.FAINT}", html.text(made["note"]))
-    if not made["rows"]:
-        return note
-    heads = ["line", ""]
-    heads += [f"{group}, {name}" for group, names in made["groups"] for name in names]
-    rows = [
-        [
-            str(row["line"] or ""),
-            html.tag("span", html.MONO if row["line"] else "", html.text(row["name"])),
-            *map(html.text, row["cells"]),
-        ]
-        for row in made["rows"]
-    ]
-    table = html.tag("div", "overflow:auto;font-size:12px", html.table(rows, heads))
-    return table + note
+    return (html.code_block(_lines(made)) if made["rows"] else "") + note
+
+
+def _lines(made: Mapping[str, Any]) -> Iterator[str]:
+    """The table as lines of preformatted HTML: cells of a real one take seven times the room of a
+    saved notebook.
+    """
+    heads = [name for _, names in made["groups"] for name in names]
+    columns = zip(heads, *(row["cells"] for row in made["rows"]), strict=True)
+    widths = [max(map(len, column)) for column in columns]
+    names = max(len(row["name"]) for row in made["rows"])
+    above, left = "", 0
+    for group, below in made["groups"]:
+        last = left + len(below)
+        room = sum(widths[left:last]) + 2 * len(below)
+        widths[left] += max(0, len(group) + 2 - room)
+        above += group.rjust(max(room, len(group) + 2))
+        left = last
+    yield html.tag("span", html.FAINT, html.text(" " * (names + 6) + above))
+    for line, name, cells in (
+        ("line", "", heads),
+        *((row["line"] or "", row["name"], row["cells"]) for row in made["rows"]),
+    ):
+        numbers = "".join(f"  {c:>{width}}" for c, width in zip(cells, widths, strict=True))
+        yield html.tag("span", html.FAINT, f"{line:>4}  ") + html.text(f"{name:{names}}{numbers}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -83,7 +84,7 @@ class ViewWidget(anywidget.AnyWidget):
         self._keep()
         if form is Live.PLACED:
             self.place = self._name  # before the browser hears of it
-            saved = self.saved(OUTPUT_BYTES - len(html))
+            saved = self.saved(OUTPUT_BYTES - len(json.dumps(html, ensure_ascii=False).encode()))
         return make_bundle(self._text, html, self.model_id, saved)
 
     def _keep(self) -> None:
