@@ -1,10 +1,15 @@
-"""The table of operations: all of core ATen is in it, once."""
+"""The table of operations: all of core ATen is in it, once, and what it names is in kernels."""
 
+import functools
 from collections import Counter
+from typing import Any
 
+import pytest
 import torch
 
 from tileworkbench.pytorch import aten, in_torch
+from tileworkbench.pytorch.backend import Settings, tile_backend
+from tileworkbench.pytorch.report import Report
 
 
 def core() -> list[str]:
@@ -52,3 +57,83 @@ def test_groups() -> None:
     }
     assert {name: aten.group_of(name) for name in named} == named
     assert all(hasattr(torch.ops.aten, name.split(".")[1]) for name in in_torch.REASONS)
+
+
+# --- each row in a function of its own; `MAPS` have their test in `test_tile`
+
+X, VECTOR, PICKED = torch.randn(64, 96), torch.randn(96), torch.arange(128) % 64
+HEADS, IMAGE = torch.randn(1, 4, 64, 32), torch.randn(2, 8, 16, 16)
+NARROW = torch.randn(64, 96).bfloat16()
+MATRICES, ENDS = torch.randn(4, 128, 128), torch.tensor([10, 20, 40, 64], dtype=torch.int32)
+DEPTHWISE = ([1], [3], [1], False, [0], 96)
+CALLS: dict[str, tuple[Any, ...]] = {
+    "aten.cumsum.default": (X, -1),
+    "aten._softmax.default": (X, -1, False),
+    "aten._log_softmax.default": (X, -1, False),
+    "aten._softmax_backward_data.default": (X, X, -1, torch.float32),
+    "aten._log_softmax_backward_data.default": (X, X, -1, torch.float32),
+    "aten.native_layer_norm.default": (X, [96], VECTOR, VECTOR, 1e-5),
+    "aten._fused_rms_norm.default": (X, [96], VECTOR, 1e-5),
+    "aten.mv.default": (X, VECTOR),
+    **{f"aten.{name}": (X, [-1]) for name in ("sum.dim_IntList", "mean.dim", "amax.default")},
+    **{f"aten.{name}": (X, [-1]) for name in ("amin.default", "var.correction", "std.correction")},
+    **{f"aten.{name}.default": (X,) for name in ("sum", "mean", "max", "min")},
+    "aten.linalg_vector_norm.default": (X, 2, [-1]),
+    "aten.mm.default": (X, X.t()),
+    "aten.addmm.default": (VECTOR[:64], X, X.t()),
+    "aten.bmm.default": (MATRICES, MATRICES),
+    "aten.baddbmm.default": (MATRICES, MATRICES, MATRICES),
+    aten.CONVOLUTION: (MATRICES[:, :96], MATRICES[0, :96, None, :4], None, *DEPTHWISE),
+    "aten._grouped_mm.default": (NARROW, NARROW.view(4, 96, 16), ENDS),
+    "aten.embedding.default": (X, PICKED),
+    "aten.index_select.default": (X, 0, PICKED),
+    "aten.index.Tensor": (X, [PICKED]),
+    **dict.fromkeys(aten.POOLS, (IMAGE, [2, 2], [2, 2])),
+    aten.ATTENTION: (HEADS, HEADS, HEADS),
+    aten.CONVERSION: (X,),
+    "aten.full.default": ([64, 96], 2.5),
+    "aten.full_like.default": (X, 2.5),
+    "aten.scalar_tensor.default": (2.5,),
+    **dict.fromkeys(("aten.alias.default", "aten.detach.default", "aten.t.default"), (X,)),
+    **{f"aten.{each}.default": (X, [96, 64]) for each in ("view", "_unsafe_view", "reshape")},
+    "aten.unsqueeze.default": (X, 1),
+    "aten.squeeze.dim": (X[:, None], 1),
+    "aten.squeeze.dims": (X[:, None, :, None], [1, 3]),
+    "aten.permute.default": (X, [1, 0]),
+    "aten.transpose.int": (X, 0, 1),
+    "aten.select.int": (HEADS, 1, 2),
+    "aten.slice.Tensor": (X, 0, 8, 40),
+    "aten.split.Tensor": (X, 32),
+    "aten.split_with_sizes.default": (X, [16, 48]),
+    "aten.unbind.int": (HEADS[0],),
+    aten.EXPANSION: (X[:, None], [64, 3, 96]),
+}
+ELSEWHERE = {aten.GROUPED[1]}  # an operation of transformers, in `test_grouped`
+
+
+def test_each_row_has_a_call() -> None:
+    views = (*aten.VIEWS, *aten.TRANSPOSITIONS, *aten.SLICES, aten.EXPANSION)
+    others = (*aten.ROWS, *aten.PRODUCTS, *aten.GROUPED, *aten.GATHERS, *aten.POOLS)
+    one = (*aten.CONSTANTS, aten.CONVERSION, aten.ATTENTION)
+    assert {*views, *others, *one} == CALLS.keys() | ELSEWHERE
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_the_table_names_is_in_a_kernel(name: str) -> None:
+    operation = functools.reduce(getattr, name.split(".")[1:], torch.ops.aten)
+    options = {"dtype": torch.bfloat16} if name == aten.CONVERSION else {}
+
+    def call(x: Any, args: Any) -> Any:
+        made = operation(*args, **options)
+        made = made[0] if isinstance(made, tuple | list) else made
+        return made * x.to(made.dtype) if aten.group_of(name) in ("view", "constant") else made
+
+    report = Report()
+    settings = Settings(least_work=1, least_elements=1)
+    backend = functools.partial(tile_backend, report=report, settings=settings)
+    args = (X if aten.group_of(name) == "constant" else X[0, 0], CALLS[name])
+    with torch.no_grad():
+        found = torch.compile(call, backend=backend, dynamic=False)(*args)
+    tolerance = {"rtol": 1e-4, "atol": 1e-4} if found.dtype == torch.float32 else {}
+    torch.testing.assert_close(found, call(*args), **tolerance)
+    assert report.parts and not report.in_torch, report

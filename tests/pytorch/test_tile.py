@@ -52,6 +52,9 @@ SECOND: dict[str, tuple[Any, ...]] = {  # what an operation takes behind its fir
 }
 SECOND |= {name: ("tensor",) for name in aten.MAPS if name.endswith(("_backward.default",))}
 SECOND["aten.threshold_backward.default"] = ("tensor", 0.5)
+SECOND["aten.leaky_relu_backward.default"] = ("tensor", 0.1, False)
+SECOND["aten.hardtanh_backward.default"] = ("tensor", -1.0, 2.0)
+SECOND["aten.softplus_backward.default"] = ("tensor", 2.0, 3.0)
 POSITIVE = (
     "aten.log.default",
     "aten.log2.default",
@@ -74,7 +77,9 @@ def arguments_of(name: str, x: Any, other: Any) -> tuple[Any, ...]:
         return x, x > 0, -2.0
     if name == "aten.floor_divide.default":
         return (x > 0).int() * 7 - 3, 2
-    if "shift" in name or "xor" in name or ("bitwise" in name and name.endswith("Scalar")):
+    if name == "aten.native_dropout_backward.default":
+        return x, other > 0, 2.0
+    if "shift" in name or "bitwise_xor" in name or ("bitwise" in name and name.endswith("Scalar")):
         return (x > 0).int() * 6, (other > 0).int() if name.endswith("Tensor") else 2
     if "logical" in name or "bitwise" in name:
         return (x > 0,) if "not" in name else (x > 0, other > 0)
@@ -130,6 +135,12 @@ def test_element_wise_operations_are_those_of_torch(dtype: Any) -> None:
         lambda x: x.mean((-1, -2), keepdim=True),
         lambda x: x.amax(-1),
         lambda x: x.amin((1, 2)),
+        lambda x: x.sum() + x.mean(),
+        lambda x: x.max() - x.min(),
+        lambda x: (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True),
+        lambda x: x * (x.var((1, 2), unbiased=False, keepdim=True) + 1e-5).rsqrt(),
+        lambda x: F.normalize(x, dim=-1),
+        lambda x: x.norm(1, dim=-1) + x.norm(float("inf"), dim=-1),
         lambda x: (x - x.mean(-1, keepdim=True)).square().mean(-1),
         lambda x: x / x.square().sum(-1, keepdim=True).sqrt(),
         lambda x: torch.softmax(x * 2 + x.mean(-1, keepdim=True), -1).sum(-1),

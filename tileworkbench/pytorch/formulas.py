@@ -14,6 +14,7 @@ from tileworkbench.pytorch.terms import (
     bitwise,
     bounds_of,
     call,
+    number,
     of_float,
     select,
 )
@@ -67,6 +68,38 @@ def softplus(x: Term, beta: Any = 1, threshold: Any = 20) -> Term:
     return select(raised > threshold, x, bent if beta == 1 else bent / beta)
 
 
+def sign(x: Term) -> Term:
+    """-1, 0 or 1; of NaN 0."""
+    return select(x > 0, 1, select(x < 0, number(-1, x.dtype), 0))
+
+
+_LEAST_OF_EXPM1 = -20.0  # below, exp(x) - 1 is -1 in float32
+
+
+def expm1(x: Term) -> Term:
+    """exp(x) - 1, without the cancellation around 0: 2 exp(x / 2) sinh(x / 2)."""
+    half = x * 0.5
+    return select(half < _LEAST_OF_EXPM1, -1.0, 2.0 * exp(half) * call("sinh", half))
+
+
+def elu(x: Term, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Term:
+    bent = scaled(scaled(expm1(scaled(x, input_scale)), alpha), scale)
+    return select(x > 0, scaled(x, scale), bent)
+
+
+def leaky_relu_backward(grad: Term, x: Term, slope: Any, is_result: bool) -> Term:
+    return select(x > 0, grad, grad * slope)
+
+
+def hardtanh_backward(grad: Term, x: Term, low: Any, high: Any) -> Term:
+    return select(x <= low, 0.0, select(x >= high, 0.0, grad))
+
+
+def softplus_backward(grad: Term, x: Term, beta: Any, threshold: Any) -> Term:
+    raised = scaled(x, beta)
+    return select(raised > threshold, grad, grad * sigmoid(raised))
+
+
 def larger(a: Term, b: Any) -> Term:
     """The larger, or NaN where one is: `T.max` would drop it."""
     if not a.dtype.is_floating_point:
@@ -84,6 +117,12 @@ def clamp(x: Term, low: Any = None, high: Any = None) -> Term:
     if low is not None:
         x = select(x < low, low, x)  # NaN stays
     return x if high is None else select(x > high, high, x)
+
+
+def clamp_between(x: Term, low: Term | None = None, high: Term | None = None) -> Term:
+    """The same by tensors; NaN where a bound is."""
+    x = x if low is None else larger(x, low)
+    return x if high is None else smaller(x, high)
 
 
 def scale_of(weight: Term | None, variance: Term, eps: float) -> Term:
@@ -130,6 +169,13 @@ def logical(name: str) -> Callable[..., Term]:
         return call(name, *operands)
 
     return apply
+
+
+def exclusive(a: Term, b: Term) -> Term:
+    """Whether one of two bools is true."""
+    if not (a.is_bool and b.is_bool):
+        raise NoRuleError("a logical operation on numbers")
+    return a.differs(b)
 
 
 def bits(name: str, op: str) -> Callable[[Any, Any], Term]:

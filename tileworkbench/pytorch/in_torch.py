@@ -14,10 +14,14 @@ BY_REASON: dict[str, tuple[str, ...]] = {
         "convolution_backward.default"
     ),
     "sorting and searching is torch's own": _names(
-        "sort.default topk.default argmax.default argmin.default max.dim min.dim nonzero.default"
+        """sort.default sort.stable topk.default argmax.default argmin.default max.dim min.dim
+        nonzero.default"""
     ),
     "a random number is torch's own": _names(
-        "rand.default randn.default randperm.default native_dropout.default"
+        """rand.default rand_like.default randn.default randn_like.default randint.default
+        randint.low randint_like.default randint_like.low_dtype randperm.default bernoulli.default
+        bernoulli.p multinomial.default normal_functional.default uniform.default
+        exponential.default native_dropout.default"""
     ),
     "a window over an image is torch's own": _names(
         """_adaptive_avg_pool2d.default _adaptive_avg_pool2d_backward.default
@@ -47,7 +51,8 @@ BY_REASON: dict[str, tuple[str, ...]] = {
         """_native_batch_norm_legit.default _native_batch_norm_legit.no_stats
         _native_batch_norm_legit_no_training.default
         _native_batch_norm_legit_functional.default native_group_norm.default
-        native_group_norm_backward.default native_layer_norm_backward.default"""
+        native_batch_norm_backward.default native_group_norm_backward.default
+        native_layer_norm_backward.default"""
     ),
     "weights in a packed form of torch are torch's own": _names(
         "_weight_int4pack_mm.default _weight_int4pack_mm_for_cpu.default"
@@ -56,19 +61,17 @@ BY_REASON: dict[str, tuple[str, ...]] = {
     "a Fourier transform is torch's own": _names("_fft_c2r.default _fft_r2c.default"),
     "memory and sizes are torch's own": _names(
         """_local_scalar_dense.default arange.start_step empty.memory_format empty_strided.default
-        fill.Scalar resize_.default sym_is_contiguous.default sym_numel.default sym_size.int
-        sym_storage_offset.default sym_stride.int"""
+        fill.Scalar fill.Tensor lift_fresh_copy.default resize_.default sym_is_contiguous.default
+        sym_numel.default sym_size.int sym_storage_offset.default sym_stride.int"""
     ),
     "the gradient of attention is torch's own": _names(
         "_scaled_dot_product_flash_attention_for_cpu_backward.default"
     ),
     "no rule for it": _names(
         """acos.default acosh.default any.default any.dim any.dims asin.default asinh.default
-        atan2.default atan2.out atanh.default clamp.Tensor div.Scalar_mode
-        div.Tensor_mode expm1.default fmod.Scalar fmod.Tensor
-        logical_xor.default mean.default pow.Scalar pow.Tensor_Tensor prod.default prod.dim_int
-        remainder.Scalar remainder.Tensor sign.default
-        var.correction var.dim elu.default"""
+        atan2.default atan2.out atanh.default div.Scalar_mode div.Tensor_mode fmod.Scalar
+        fmod.Tensor pow.Scalar pow.Tensor_Tensor prod.default prod.dim_int remainder.Scalar
+        remainder.Tensor var.dim"""
     ),
 }
 

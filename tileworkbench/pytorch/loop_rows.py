@@ -174,7 +174,8 @@ def add_row_operation(loops: Loops, node: Node) -> None:
     most = _MOST_OF_ONE if name_of(node) == "aten.mv.default" else MOST_PRODUCTS
     if value_of(node.args[0]).numel() > most:
         raise NoRuleError("rows of many elements")
-    reduced = [at % len(domain) for at in operation.dims(*node.args, **node.kwargs)]
+    dims = operation.dims(*node.args, **node.kwargs) or range(len(domain))
+    reduced = [at % len(domain) for at in dims]
     rows = RowLoops(loops, domain, reduced)
     picked = operation.terms(*node.args, **node.kwargs)
     made = operation.make(rows, *map(rows.operand, picked))

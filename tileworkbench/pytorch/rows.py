@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from tileworkbench.compiler.fast_dataclass import dataclass
-from tileworkbench.pytorch.formulas import exp, log, rsqrt
+from tileworkbench.pytorch.formulas import absolute, exp, log, rsqrt, sqrt
 from tileworkbench.pytorch.terms import NoRuleError, Term
 
 
@@ -53,6 +53,29 @@ def _min(rows: Rows, x: Term) -> Term:
     return rows.min(_float_only(x))
 
 
+def _variance(rows: Rows, x: Term, correction: float) -> Term:
+    count = rows.columns - correction
+    if count <= 0:
+        raise NoRuleError("a variance of too few elements")
+    mean = rows.keep("mean", _mean(rows, x))
+    centred = rows.keep("centred", x - mean)
+    return rows.sum(centred * centred) / float(count)
+
+
+def _deviation(rows: Rows, x: Term, correction: float) -> Term:
+    return sqrt(_variance(rows, x, correction))
+
+
+def _norm(rows: Rows, x: Term, order: float) -> Term:
+    if order == 2:
+        return sqrt(rows.sum(_float_only(x) * x))
+    if order == 1:
+        return rows.sum(absolute(_float_only(x)))
+    if order == float("inf"):
+        return rows.max(absolute(_float_only(x)))
+    raise NoRuleError(f"a norm of order {order}")
+
+
 def _cumsum(rows: Rows, x: Term) -> Term:
     return rows.running_sum(_float_only(x))
 
@@ -97,9 +120,9 @@ def _rms_norm(rows: Rows, x: Term, weight: Term | None, eps: float | None) -> tu
 @dataclass(frozen=True, slots=True)
 class RowOperation:
     """An operation over the last dimensions. `dims` takes the arguments of a call and says which
-    dimensions those are, `terms` what `make` gets of them behind `Rows`. `results` are the parts of
-    its value that `make` returns; -1 is the value itself. `weight` says how much work it is, in
-    element-wise operations.
+    dimensions those are (all of them where it says none), `terms` what `make` gets of them behind
+    `Rows`. `results` are the parts of its value that `make` returns; -1 is the value itself.
+    `weight` says how much work it is, in element-wise operations.
     """
 
     make: Callable[..., Any]
@@ -115,12 +138,27 @@ def _scanned(x: Any, dim: int, dtype: Any = None) -> Sequence[int]:
 
 
 def _reduction(make: Callable[[Rows, Term], Term]) -> RowOperation:
-    def dims(x: Any, dim: Sequence[int] = (), keepdim: bool = False, dtype: Any = None) -> Any:
+    def dims(x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
         if dtype is not None:
             raise NoRuleError("a reduction in another dtype")
-        return dim
+        return dim or ()
 
     return RowOperation(make, dims, lambda x, *_, **__: (x,))
+
+
+def _spread(make: Callable[[Rows, Term, float], Term]) -> RowOperation:
+    def terms(x: Any, *_: Any, correction: float | None = None, **__: Any) -> tuple[Any, ...]:
+        return x, 1 if correction is None else correction
+
+    return RowOperation(make, lambda x, dim=None, **_: dim or (), terms, weight=3)
+
+
+def _norm_dims(
+    x: Any, order: Any = 2, dim: Any = None, keep: Any = False, dtype: Any = None
+) -> Any:
+    if dtype is not None:
+        raise NoRuleError("a norm in another dtype")
+    return dim or ()
 
 
 def _trailing(shape: Sequence[int]) -> list[int]:
@@ -132,6 +170,15 @@ ROWS: dict[str, RowOperation] = {
     "aten.mean.dim": _reduction(_mean),
     "aten.amax.default": _reduction(_max),
     "aten.amin.default": _reduction(_min),
+    "aten.sum.default": _reduction(_sum),
+    "aten.mean.default": _reduction(_mean),
+    "aten.max.default": _reduction(_max),
+    "aten.min.default": _reduction(_min),
+    "aten.var.correction": _spread(_variance),
+    "aten.std.correction": _spread(_deviation),
+    "aten.linalg_vector_norm.default": RowOperation(
+        _norm, _norm_dims, lambda x, order=2, *_, **__: (x, order), weight=2
+    ),
     "aten.mv.default": RowOperation(
         lambda rows, a, x: rows.sum(_float_only(a * x)),
         lambda a, x: [-1],

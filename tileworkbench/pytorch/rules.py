@@ -283,7 +283,7 @@ def _reduced(node: Node) -> int:
     those are not the last ones.
     """
     shape = shape_of(node.args[0])
-    dims = ROWS[name_of(node)].dims(*node.args, **node.kwargs)
+    dims = ROWS[name_of(node)].dims(*node.args, **node.kwargs) or range(len(shape))
     places = sorted(dim % len(shape) for dim in dims) if shape else []
     if not places or places != list(range(len(shape) - len(places), len(shape))):
         raise NoRuleError("not along the last dimensions")
