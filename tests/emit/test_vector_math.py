@@ -110,6 +110,7 @@ REFERENCES: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float]] = {
     "log": (np.log, 2.0),
     "log2": (np.log2, 2.0),
     "log10": (np.log10, 2.0),
+    "log1p": (np.log1p, 4.0),
     "rsqrt": (lambda x: 1.0 / np.sqrt(x), 2.0),
     "sqrt": (np.sqrt, 0.5),
     "sin": (np.sin, 1.0),
@@ -161,7 +162,8 @@ def test_nothing_saturates() -> None:
 def test_signed_zeros() -> None:
     level = host_levels()[0]
     functions = [
-        emit_vector_math(op, "float32", 4, level.isa) for op in ("tanh", "erf", "sqrt", "sin")
+        emit_vector_math(op, "float32", 4, level.isa)
+        for op in ("tanh", "erf", "sqrt", "sin", "log1p")
     ]
     loops = "".join(map_loop(function, "float32", "float32", 4, 1) for function in functions)
     jit = Jit(functions, level, loops)

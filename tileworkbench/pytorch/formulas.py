@@ -73,17 +73,18 @@ def sign(x: Term) -> Term:
     return select(x > 0, 1, select(x < 0, number(-1, x.dtype), 0))
 
 
-_LEAST_OF_EXPM1 = -20.0  # below, exp(x) - 1 is -1 in float32
+def _below_exp(x: Term) -> Term:
+    """exp(x) - 1 for x <= 1, without the cancellation around 0: 2 t / (1 - t), t = tanh(x / 2)."""
+    t = tanh(x * 0.5)
+    return 2.0 * t / (1.0 - t)
 
 
 def expm1(x: Term) -> Term:
-    """exp(x) - 1, without the cancellation around 0: 2 exp(x / 2) sinh(x / 2)."""
-    half = x * 0.5
-    return select(half < _LEAST_OF_EXPM1, -1.0, 2.0 * exp(half) * call("sinh", half))
+    return select(x > 1.0, exp(x) - 1.0, _below_exp(x))
 
 
 def elu(x: Term, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Term:
-    bent = scaled(scaled(expm1(scaled(x, input_scale)), alpha), scale)
+    bent = scaled(scaled(_below_exp(scaled(x, input_scale)), alpha), scale)
     return select(x > 0, scaled(x, scale), bent)
 
 

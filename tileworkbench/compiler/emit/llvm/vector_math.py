@@ -1,11 +1,11 @@
 """Elementary functions on vectors of any number of lanes, as LLVM IR functions.
 
-exp, exp2, exp10, log, log2, log10, sin, cos, tanh, erf and sigmoid of float32 are vector code:
-argument reduction and a polynomial (`coefficients.py`). Everything else calls the C library once
-per lane. Denormals, infinities, NaN and signed zeros come out as the C library has them; nothing
-saturates. Where no fused multiply-add exists products are rounded, and the results keep their
-error bounds: 2 ulp for the exponentials and logarithms, 4 ulp for tanh, erf and sigmoid; sin
-and cos are evaluated in double, 1 ulp.
+exp, exp2, exp10, log, log2, log10, log1p, sin, cos, tanh, erf and sigmoid of float32 are vector
+code: argument reduction and a polynomial (`coefficients.py`). Everything else calls the C library
+once per lane. Denormals, infinities, NaN and signed zeros come out as the C library has them;
+nothing saturates. Where no fused multiply-add exists products are rounded, and the results keep
+their error bounds: 2 ulp for the exponentials and logarithms, 4 ulp for log1p, tanh, erf and
+sigmoid; sin and cos are evaluated in double, 1 ulp.
 """
 
 from __future__ import annotations
@@ -271,6 +271,18 @@ class _MathWriter:
         result = self.where("olt", x, self.constant(0.0), self.constant(math.nan), result)
         return self.where("oeq", x, self.constant(0.0), self.constant(-math.inf), result)
 
+    def log1p(self, x: str) -> str:
+        """log(w) x / (w - 1) with w = 1 + x, which undoes that w is rounded (D. Goldberg, "What
+        Every Computer Scientist Should Know About Floating-Point Arithmetic", theorem 4).
+        """
+        one = self.constant(1.0)
+        w = self.binary("fadd", x, one)
+        logarithm = self.logarithm(w, BASES[""])
+        correction = self.binary("fdiv", x, self.binary("fsub", w, one))
+        result = self.binary("fmul", logarithm, correction)
+        result = self.where("oeq", w, self.constant(math.inf), logarithm, result)
+        return self.where("oeq", w, one, x, result)
+
     # Sine and cosine, in double: x = n pi / 2 + r
 
     def trigonometric(self, x: str, op: str) -> str:
@@ -372,6 +384,7 @@ _VECTOR_OPS: dict[str, Callable[..., str]] = {
     "log": lambda of, x: of.logarithm(x, BASES[""]),
     "log2": lambda of, x: of.logarithm(x, BASES["2"]),
     "log10": lambda of, x: of.logarithm(x, BASES["10"]),
+    "log1p": _MathWriter.log1p,
     "sin": lambda of, x: of.trigonometric(x, "sin"),
     "cos": lambda of, x: of.trigonometric(x, "cos"),
     "tanh": _MathWriter.tanh,
