@@ -218,10 +218,11 @@ def imports_of(
             }
             for target in sorted(targets):
                 yield Import(name, node.lineno, target, lazy, typing_only)
-        inner_lazy = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        inner_lazy = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         guarded = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for child in ast.iter_child_nodes(node):
-            yield from visit(child, inner_lazy, typing_only or guarded)
+            if not isinstance(child, ast.expr):  # in which nothing is imported
+                yield from visit(child, inner_lazy, typing_only or guarded)
 
     yield from visit(tree, False, False)
 

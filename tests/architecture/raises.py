@@ -89,9 +89,12 @@ class _Module:
     def __init__(self, path: Path) -> None:
         self.path = path.relative_to(PACKAGE).as_posix()
         self.tree = ast.parse(path.read_text(encoding="utf-8"))
-        self.parents: dict[ast.AST, ast.AST] = {
-            child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)
-        }
+        self.parents: dict[ast.AST, ast.AST] = {}
+        nodes: list[ast.AST] = [self.tree]
+        for node in nodes:  # which grows
+            for child in ast.iter_child_nodes(node):
+                self.parents[child] = node
+                nodes.append(child)
         self.calls = [node for node in self.parents if isinstance(node, ast.Call)]
 
     def function_of(self, node: ast.AST) -> ast.FunctionDef | None:

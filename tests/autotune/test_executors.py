@@ -102,7 +102,7 @@ def test_threads(isolate: bool) -> None:
 
 def test_processes() -> None:
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(2, mp_context=context) as pool:
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
         function = tuned(pool, (8, 16), ref_prog=lambda a: a * 2)
         function(256)
     assert [trial.is_measured for trial in function.trials] == [True, True]

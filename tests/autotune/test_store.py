@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import sqlite3
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -246,19 +246,22 @@ class TestTrouble:
         assert clock.count == 3
 
 
-def _write(arguments: tuple[str, int]) -> None:
-    path, process = arguments
-    for number in range(40):
-        store = TuningStore(path)
-        store.put(key_of(process, number), Stored(float(number)), ORIGIN)
-        store.put(key_of("shared"), Stored(float(process)), ORIGIN)
+# Without torch, which takes longer to import than all of it takes.
+WRITE = """
+import sys
+from tileworkbench.tuning.store import Origin, Stored, TuningStore, key_of
+path, process = sys.argv[1], int(sys.argv[2])
+for number in range(40):
+    store = TuningStore(path)
+    store.put(key_of(process, number), Stored(float(number)), Origin("k", "cpu", "m", "{}"))
+    store.put(key_of("shared"), Stored(float(process)), Origin("k", "cpu", "m", "{}"))
+"""
 
 
 def test_processes_write_to_one_file(tmp_path: Path) -> None:
     path = str(tmp_path / "t.sqlite")
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(2, mp_context=context) as pool:
-        list(pool.map(_write, [(path, 0), (path, 1)]))
+    writers = [subprocess.Popen([sys.executable, "-c", WRITE, path, each]) for each in "01"]
+    assert [writer.wait() for writer in writers] == [0, 0]
     keys = [key_of(process, number) for process in range(2) for number in range(40)]
     found = TuningStore(path).find([*keys, key_of("shared"), key_of("never")])
     assert len(found) == 81

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import tileworkbench as tw
 import tileworkbench.language as T
+from tests import tiers
 from tests.differential.harness import check_clusters, equals, random_array
 from tileworkbench.compiler.diagnostics import (
     DeadlockError,
@@ -468,7 +469,7 @@ def test_a_block_that_never_arrives():
     assert first.endswith("for 'bars[0]'")
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=tiers.examples(6), deadline=None)
 @given(
     size=st.sampled_from([2, 3, 4]),
     rounds=st.lists(

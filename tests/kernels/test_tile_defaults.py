@@ -22,7 +22,7 @@ from tileworkbench.tuning.default_tiles import EXCEPTIONS, FAMILIES, choose, ref
 from tileworkbench.tuning.gpu_tiles import BY_HAND, ON_GPUS, SHAPES, UNKNOWN, preferred, score
 from tileworkbench.viz.model.card import facts
 
-QUICK = ("rope", "softmax", "topk")
+QUICK = ("rope", "softmax")
 
 
 def chosen_by_model(target: str) -> set[str]:

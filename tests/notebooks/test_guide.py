@@ -105,7 +105,7 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@pytest.mark.parametrize("sanitized", [True, False])
+@pytest.mark.parametrize("sanitized", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_nbval_finds_a_wrong_output_and_no_other(executed: Path, sanitized: bool) -> None:
     """A strict run, as `make test` makes it and without the file: measurements leave no trace."""
     sanitize = ROOT / "tileworkbench" / "nbval_sanitize.cfg"

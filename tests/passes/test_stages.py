@@ -69,6 +69,7 @@ def assert_same(found: Any, expected: Any, what: str) -> None:
     np.testing.assert_allclose(wide, reference, rtol=0, atol=64 * unit * scale, err_msg=what)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("level", TARGETS)
 @pytest.mark.parametrize("path", KERNELS, ids=lambda path: path.stem)
 def test_every_stage_computes_the_same(path: Path, level: str) -> None:
