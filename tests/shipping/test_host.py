@@ -8,6 +8,7 @@ import math
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
@@ -274,6 +275,38 @@ def test_wrong_arguments_are_told_as_the_package_tells_them(
         told = told.replace(", a numpy array, or anything with DLPack", " or a numpy array")
         assert said == told
     assert len(shipped(*good)) == 2
+
+
+def test_gradients_are_not_lost_without_a_word(
+    tmp_path: Path, import_folder: Callable[[Path], Any]
+) -> None:
+    ship(kernels.matmul(32, 32, 32, "float32"), tmp_path / "mm")
+    matmul = import_folder(tmp_path / "mm").matmul
+    a, b = torch.ones(32, 32, requires_grad=True), torch.ones(32, 32)
+    with pytest.warns(UserWarning) as told:
+        assert not matmul(a, b).requires_grad
+    assert str(told[0].message) == (
+        "'matmul': 'A' requires grad, and autograd does not see into a kernel: its results are "
+        "detached (call it under torch.no_grad())"
+    )
+    assert told[0].filename == __file__
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        matmul(a, b)
+
+    @T.prim_func
+    def doubled(A: T.Tensor((32,), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(32):
+                A[i] = A[i] * 2
+
+    ship(doubled, tmp_path / "doubled")
+    with pytest.raises(ValueError) as caught:
+        import_folder(tmp_path / "doubled").doubled(torch.ones(32, requires_grad=True))
+    assert str(caught.value) == (
+        "'doubled': 'A' requires grad, and the kernel writes to it\n"
+        "hint: call it under torch.no_grad(), or pass a detached tensor"
+    )
 
 
 def test_sizes_and_assumptions_are_checked(

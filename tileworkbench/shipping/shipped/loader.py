@@ -9,6 +9,7 @@ import math
 import operator
 import struct
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -109,6 +110,8 @@ class Kernel:
             )
         if spec["written"] and view.readonly:
             raise ArgumentError(f"{where} is read-only, but the kernel writes to it")
+        if view.is_torch and view.owner.requires_grad:
+            _tell_of_gradients(where, spec["written"])
         return view
 
     def _check(
@@ -343,6 +346,23 @@ def _array(where: str, value: Any) -> _Array:
         return _Array(pointer, *form, readonly=readonly, is_torch=False, owner=value)
     raise ArgumentError(
         f"{where} must be a tensor, not '{type(value).__name__}'", "a torch tensor or a numpy array"
+    )
+
+
+def _tell_of_gradients(where: str, is_written: bool) -> None:
+    """Warn that no gradient flows through a call; refuse to write what takes one."""
+    if not sys.modules["torch"].is_grad_enabled():
+        return
+    if is_written:
+        raise ArgumentError(
+            f"{where} requires grad, and the kernel writes to it",
+            "call it under torch.no_grad(), or pass a detached tensor",
+        )
+    warnings.warn(
+        f"{where} requires grad, and autograd does not see into a kernel: its results are detached "
+        "(call it under torch.no_grad())",
+        UserWarning,
+        stacklevel=4,
     )
 
 
