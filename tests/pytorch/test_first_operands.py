@@ -99,8 +99,27 @@ def test_with_several_blocks_of_columns_it_is_a_kernel_of_its_own() -> None:
     tiled = tw.tile(gated)
     tiled.check(*inputs((128, 192), 256, torch.float32))
     assert [part.operations for part in tiled.report.parts] == [("silu", "mul"), ("mm",)]
-    about = "# Its first operand is made before: 2 blocks of columns read it."
-    assert about in tiled.source.splitlines()
+    about = "Its first operand is made before: 2 blocks of columns read it."
+    assert f"# {about}" in tiled.source.splitlines()
+    assert f"  mm: mm. {about.removesuffix('.')}" in str(tiled.report).splitlines()
+
+
+def scaled_rows(x: Any, scale: Any, weight: Any) -> Any:
+    made = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5) * scale
+    return F.linear(made, weight)
+
+
+def test_the_report_says_why_an_operand_is_a_kernel_of_its_own() -> None:
+    rows = tw.tile(scaled_rows)
+    rows.check(torch.randn(2100, 192), torch.randn(192), torch.randn(16, 192))
+    assert rows.report.parts[1].note == (
+        "Its first operand is made before: whole rows are reduced for it."
+    )
+    wide = tw.tile(gated)
+    wide.check(*inputs((2100, 192), 64, torch.float32))
+    assert wide.report.parts[1].note == (
+        "Its first operand is made before: with 64 columns that is as fast."
+    )
 
 
 def test_what_others_read_is_made_once() -> None:
@@ -111,6 +130,7 @@ def test_what_others_read_is_made_once() -> None:
     tiled = tw.tile(call)
     tiled.check(*inputs((2100, 192), 16, torch.float32))
     assert [part.operations for part in tiled.report.parts] == [("silu", "mul"), ("mm",)]
+    assert tiled.report.parts[1].note == "Its first operand is made before: others read it, too."
 
 
 def test_what_follows_from_a_product_stays_behind_it() -> None:

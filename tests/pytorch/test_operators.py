@@ -253,6 +253,14 @@ def test_only_floats_have_gradients_of_a_reference() -> None:
     torch.testing.assert_close(second, torch.autograd.grad(first.square().sum(), a)[0])
 
 
+def test_the_report_says_that_an_operator_is_its_own() -> None:
+    a, b = product_args()
+    op = tw.torch_op(product())
+    tiled = tw.tile(lambda a, b: op(a * 2, b).tanh(), a, b)
+    (reason,) = (why for name, why in tiled.report.in_torch if not name.startswith("aten."))
+    assert reason == "an operator of its own, no operation of ATen"
+
+
 def test_without_a_gradient_a_backward_pass_says_so() -> None:
     a, b = product_args(needs_gradients=True)
     with pytest.raises(RuntimeError, match="no autograd formula was registered"):

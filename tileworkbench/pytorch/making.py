@@ -43,7 +43,7 @@ class Maker:
             kernel = compile_kernel(_function(what), target=self._target)
             operations = tuple(label_of(node) for node in group.nodes if is_work(node))
             reference = reference_of(group, what, sizes)
-            part = Part(what.name, what.text, operations, kernel, reference)
+            part = Part(what.name, what.text, operations, kernel, reference, what.note)
             self._forms[form] = part
         return part, Call(part.kernel, what, isinstance(group, Region) and bool(group.updates))
 

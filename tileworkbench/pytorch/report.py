@@ -31,6 +31,7 @@ class Part:
 
     `source` is its T program. `operations` are those that it does, in short. `reference` does the
     same operations in torch: it takes the kernel's inputs and returns what the kernel returns.
+    `note` says why it does not do more, "" where that is no choice.
     """
 
     name: str
@@ -38,9 +39,11 @@ class Part:
     operations: tuple[str, ...]
     kernel: Kernel
     reference: Callable[..., Any]
+    note: str = ""
 
     def __repr__(self) -> str:
-        return f"{self.name}: {', '.join(self.operations)}"
+        note = f". {self.note.removesuffix('.')}" if self.note else ""
+        return f"{self.name}: {', '.join(self.operations)}{note}"
 
     def cell(self, owner: str) -> str:
         """The text of a `%%tile` cell with the program, checked against torch; `owner` is the

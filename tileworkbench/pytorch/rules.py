@@ -108,7 +108,8 @@ def started(node: Node) -> AnyGroup:
         _check_tensors(node)
         return grouped.grouped_product(node)
     if not weight_of(node):
-        raise NoRuleError("no rule for it")
+        is_own = not name.startswith("aten.")
+        raise NoRuleError("an operator of its own, no operation of ATen" if is_own else _NO_RULE)
     if channels_last.is_last(node):
         channels_last.check(node)
     _check_dtypes(node)
@@ -194,6 +195,7 @@ def grouped_of(node: Node, taken: Collection[Node]) -> Grouped:
     raise NoRuleError("a grouped product without a form")
 
 
+_NO_RULE = "no rule for it"
 _MULTIPLIED = ("float32", "float16", "bfloat16")
 _SMALL = 16  # rows, columns or depth of a product that is not worth a kernel
 
@@ -225,7 +227,7 @@ def joined(group: AnyGroup, node: Node) -> AnyGroup:
         or name in aten.GATHERS
         or not (is_part(node) or name in aten.VIEWS or weight_of(node))
     ):
-        raise NoRuleError("no rule for it")
+        raise NoRuleError(_NO_RULE)
     _check_dtypes(node)
     inner = group.inner
     domain = domain_of(node)

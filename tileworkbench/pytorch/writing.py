@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -17,9 +17,12 @@ from tileworkbench.pytorch.nodes import (
     assigned_names,
     constant_of,
     is_part,
+    is_view,
     label_of,
     line_of,
     name_of,
+    operands,
+    readers_of,
     seen_through,
     shape_of,
     strides_of,
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from tileworkbench.pytorch.groups import Plan
 
 _NUMBERS = (int, float, bool)
+_BY_ELEMENTS = (*aten.MAPS, aten.CONVERSION)
 _LABELS = 3  # operations that a kernel's name tells
 
 
@@ -85,7 +89,8 @@ def written(
         for node, output in zip(group.outputs(), outputs, strict=True)
     ]
     wanted = {plan.form.row_count: "rows", plan.form.columns: "columns"}
-    return finished(name, text, (*whole, *loaded), results, wanted, body)
+    made = finished(name, text, (*whole, *loaded), results, wanted, body)
+    return replace(made, note=_of_first_operand(group, plan.form))
 
 
 def _inputs(
@@ -319,14 +324,39 @@ def _comments(group: Group, form: Form) -> Sequence[str]:
     else:
         shape = f"A block has {rows} x {columns} elements, each read and written once."
     code = [f"line {line}: {text}" for _, line, text in list(lines)[:4] if text]
-    return [", ".join(labels), *code, shape, *_of_first_operand(group, form)]
+    return [", ".join(labels), *code, shape, *filter(None, [_of_first_operand(group, form)])]
 
 
-def _of_first_operand(group: Group, form: Form) -> Iterator[str]:
-    """Why the first operand of a product is not computed in its tile."""
+def _of_first_operand(group: Group, form: Form) -> str:
+    """Why the first operand of a product is not computed in its tile; "" where it is, or where
+    nothing could be.
+    """
     if group.product is None or name_of(group.product) not in aten.LAYERS or group.prologue:
-        return
+        return ""
     source = unviewed(group.product.args[aten.PRODUCTS[name_of(group.product)][0]])
+    if name_of(source) not in _BY_ELEMENTS:
+        return ""
     blocks = -(-form.columns // form.tile[1])
-    if name_of(source) in (*aten.MAPS, aten.CONVERSION) and blocks > 1:
-        yield f"Its first operand is made before: {blocks} blocks of columns read it."
+    if _follows_from_rows(source):
+        why = "whole rows are reduced for it"
+    elif blocks > 1:
+        why = f"{blocks} blocks of columns read it"
+    elif any(each is not group.product and not is_view(each) for each in readers_of(source)):
+        why = "others read it, too"
+    else:
+        why = f"with {form.columns} columns that is as fast"
+    return f"Its first operand is made before: {why}."
+
+
+def _follows_from_rows(node: Node) -> bool:
+    """Whether a value is computed, element by element, from the result of a row operation."""
+    waiting, seen = [node], set()
+    while waiting:
+        each = waiting.pop()
+        if name_of(each) in ROWS:
+            return True
+        if each in seen or not (is_part(each) or is_view(each) or name_of(each) in _BY_ELEMENTS):
+            continue
+        seen.add(each)
+        waiting += operands(each)
+    return False

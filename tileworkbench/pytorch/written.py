@@ -49,7 +49,7 @@ class Written:
     """A kernel's text with its name, and what goes in and comes out in order.
 
     `known` says where an open size is in a call: the node and the dimension of its tensor, -1 where
-    the node is a size itself.
+    the node is a size itself. `note` says why the kernel does not do more, where that is a choice.
     """
 
     name: str
@@ -57,6 +57,7 @@ class Written:
     arguments: tuple[Tensor, ...]
     results: tuple[Tensor, ...]
     known: dict[int, tuple[Node, int]]
+    note: str = ""
 
 
 def text_of_kernel(
