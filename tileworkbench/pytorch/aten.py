@@ -153,8 +153,17 @@ CONVERSION = "aten._to_copy.default"
 EXPANSION = "aten.expand.default"
 COPY = "aten.copy_.default"  # writes to its first operand
 ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu.default"
-# Tensors of one number, which are written as that number.
-CONSTANTS = ("aten.full.default", "aten.full_like.default", "aten.scalar_tensor.default")
+# Tensors of one number, which are written as that number: by the place of it among the arguments,
+# or as such.
+FILLED = {
+    "aten.scalar_tensor.default": 0,
+    "aten.full.default": 1,
+    "aten.full_like.default": 1,
+    "aten.new_full.default": 2,
+}
+ZEROS = tuple(f"aten.{name}.default" for name in ("zeros", "zeros_like", "new_zeros"))
+ONES = tuple(f"aten.{name}.default" for name in ("ones", "ones_like", "new_ones"))
+CONSTANTS = (*FILLED, *ZEROS, *ONES)
 
 
 def group_of(name: str) -> str:

@@ -154,11 +154,10 @@ def is_tuple(node: Node) -> bool:
 
 def constant_of(node: Node) -> Any:
     """The number that a node fills a tensor with, None for other nodes."""
-    if name_of(node) == "aten.scalar_tensor.default":
-        return node.args[0]
-    if name_of(node) in ("aten.full.default", "aten.full_like.default"):
-        return node.args[1]
-    return None
+    name = name_of(node)
+    if name in aten.FILLED:
+        return node.args[aten.FILLED[name]]
+    return 0 if name in aten.ZEROS else 1 if name in aten.ONES else None
 
 
 def is_for_channels(node: Node, operand: Node) -> bool:
