@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations
 
 import nbformat
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 from tests.browser.lab import LabServer, NotebookPage, write_notebook
+from tests.browser.scripts import call
+from tests.viz.rooflines import crowded
+from tileworkbench.bench.points import relevant_ceilings
+from tileworkbench.viz.model.labels import is_apart
+from tileworkbench.viz.model.roofline_svg import HEIGHT, WIDTH, roofline_svg
 
 CELL = """%%tile add -t sim:sm_80 -D block={block}
 def add(A, N: int = 1048576, block: int = 64):
@@ -86,6 +92,47 @@ def run_in_kernel(notebook: NotebookPage, code: str) -> str:
         code,
     )
     return status
+
+
+GEOMETRY = """\
+document.body.innerHTML = data;
+const at = (element, x, y) => {
+  const point = new DOMPoint(x, y).matrixTransform(element.getCTM());
+  return [point.x, point.y];
+};
+const names = [...document.querySelectorAll("svg > g[stroke-width='3'] > text")].map((text) => {
+  const { x, y, width, height } = text.getBBox();
+  const corners = [[x, y], [x + width, y], [x + width, y + height], [x, y + height]];
+  return [text.textContent, corners.map((corner) => at(text, ...corner))];
+});
+const value = (line, name) => line[name].baseVal.value;
+const lines = [...document.querySelectorAll("svg > line")]
+  .filter((line) => line.querySelector("title") || line.getAttribute("stroke-dasharray"))
+  .map((line) => [at(line, value(line, "x1"), value(line, "y1")),
+    at(line, value(line, "x2"), value(line, "y2"))]);
+const marks = [...document.querySelectorAll("svg circle, svg path")].map((mark) => {
+  const { x, y, width, height } = mark.getBBox();
+  return [[x, y], [x + width, y], [x + width, y + height], [x, y + height]];
+});
+return { names, lines, marks };
+"""
+
+
+def test_names_lie_on_no_line_on_no_mark_and_on_no_other(browser: Browser) -> None:
+    """By the boxes that this browser's font has."""
+    for name, (points, machine) in crowded().items():
+        found = call(browser, (), GEOMETRY, roofline_svg(points, machine))
+        roofs = len(relevant_ceilings(points, machine).ceilings)
+        assert len(found["lines"]) >= roofs and len(found["names"]) >= 2
+        names = [(text, tuple(map(tuple, corners))) for text, corners in found["names"]]
+        for (one, shape), (other, second) in combinations(names, 2):
+            assert is_apart(shape, second), (name, one, other)
+        for kind in ("lines", "marks"):
+            for each in found[kind]:
+                for text, shape in names:
+                    assert is_apart(shape, tuple(map(tuple, each))), (name, text, each)
+        for text, shape in names:
+            assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in shape), (name, text)
 
 
 MADE_UP = """\

@@ -5,17 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from math import dist
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import pytest
 
+from tests.viz.rooflines import crowded
 from tests.viz.sample import MACHINE, POINT
 from tests.viz.sanitiser import problems
 from tileworkbench.bench.points import (
     BANDWIDTH,
-    PEAK,
     Ceiling,
     Counted,
     CountedLevel,
@@ -27,17 +28,22 @@ from tileworkbench.bench.points import (
     format_rate,
     judge,
     levels_of,
+    relevant_ceilings,
 )
 from tileworkbench.viz.model import roofline_view
-from tileworkbench.viz.model.roofline_svg import _axes, _roofs, roofline_svg
+from tileworkbench.viz.model.labels import Name, Shape, is_apart
+from tileworkbench.viz.model.roofline_svg import roofline_svg
 from tileworkbench.viz.model.roofline_view import (
     ceiling_table,
     roofline_html,
     roofline_line,
     roofline_model,
 )
-from tileworkbench.viz.model.svg import PAPER, THEMED
+from tileworkbench.viz.model.svg import THEMED
 from tileworkbench.viz.widgets.figure import roofline_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SIMPLE = Machine("m", (Ceiling("DRAM", 10.0, "GB/s", 1), Ceiling("float32", 100.0, "GFLOP/s", 1)))
 
@@ -196,8 +202,16 @@ def test_names_in_the_figure_stand_where_there_is_room() -> None:
     near = replace(POINT, name="near", flops=1e3, traffic=(("L1", 1e6), ("DRAM", 1e3)))
     axes = roofline_figure([far, near], MACHINE).axes[0]
     names = {text.get_text(): text for text in axes.texts}
-    sides = {name[:3]: text.get_ha() for name, text in names.items() if ":" in name}
-    assert sides == {"far": "right", "nea": "left"}
+    places = {
+        name[:3]: axes.transData.transform(text.get_position())[0]
+        for name, text in names.items()
+        if ":" in name
+    }
+    spots = {
+        each.name: axes.transData.transform((each.intensity, each.gflops))[0]
+        for each in (far, near)
+    }
+    assert places["far"] < spots["far"] and places["nea"] > spots["near"]
     assert "L1, DRAM" in names and "L1" in names and "DRAM" in names
 
 
@@ -238,8 +252,9 @@ def test_versions_that_are_about_as_fast_stand_apart() -> None:
     assert min(dist(a, b) for a, b in combinations(spots, 2)) > 16.8
     named = [each for each in root.iter() if (each.text or "").startswith(f"{POINT.name}: ")]
     (name,) = [each for each in named if each.tag.endswith("text")]
-    below = float(name.get("y", 0)) - 10  # the top of its letters
-    assert all(y + 8 <= below + 2 or y - 8 >= below + 11 for _, y in spots[:-1])
+    x, y, text = float(name.get("x", 0)), float(name.get("y", 0)) - 3.5, name.text or ""
+    letters = Name(x, y, 6 * len(text), 12).corners()
+    assert all(is_apart(letters, Name(u, v, 16, 16).corners()) for u, v in spots[:-1])
     assert max(dist(spot, spots[-1]) for spot in spots) < 60
     figure = roofline_figure([point], MACHINE)
     figure.canvas.draw()
@@ -248,25 +263,58 @@ def test_versions_that_are_about_as_fast_stand_apart() -> None:
     assert len(ends) == 8 and min(dist(a, b) for a, b in combinations(ends, 2)) > 11
 
 
-def test_names_of_levels_lie_on_no_name_of_a_roof() -> None:
-    ceilings = tuple(
-        Ceiling(name, value, BANDWIDTH, 1)
-        for name, value in (("L1", 300.0), ("L2", 200.0), ("DRAM", 20.0))
-    )
-    machine = Machine("m", (*ceilings, Ceiling("float32", 500.0, PEAK, 1)))
-    for rate in (0.5, 1.0, 2.0, 4.0, 8.0, 16.0):
-        traffic = (("L1", 8e6), ("L2", 4e6), ("DRAM", 1e6))
-        made = Point("k", 1e6, 1e6, 1e3 / rate, "float32", "DRAM", traffic=traffic)
-        axes = _axes([made], machine)
-        _roofs(axes, machine, [made], PAPER)
-        taken = list(axes.roofs)
-        y = axes.at(1.0, made.gflops)[1] - 10
-        for x in (axes.at(flops_per_byte, 1.0)[0] for flops_per_byte in (1 / 8, 1 / 4, 1.0)):
-            base = axes.room(x - 10, x + 10, y, -12.0)
-            assert all(
-                abs(base - other) >= 13 or x + 10 <= left or right <= x - 10
-                for left, right, other in taken
-            )
+def figure_names(figure: Figure) -> dict[str, Shape]:
+    """The boxes of a figure's names as they are drawn, in pixels; numbers of versions left out."""
+    figure.draw_without_rendering()
+    boxes = {}
+    for number, text in enumerate(figure.axes[0].texts):
+        if not text.get_text() or text.get_text().isdigit():
+            continue
+        turned = text.get_window_extent()
+        x, y = (turned.x0 + turned.x1) / 2, (turned.y0 + turned.y1) / 2
+        angle = text.get_rotation()
+        text.set_rotation(0)
+        flat = text.get_window_extent()
+        text.set_rotation(angle)
+        boxes[f"{text.get_text()} ({number})"] = Name(
+            x, y, flat.width, flat.height, angle
+        ).corners()
+    return boxes
+
+
+@pytest.mark.parametrize("name", [name for name in crowded() if "rows" not in name])
+def test_names_in_a_figure_lie_on_no_line_and_on_no_other(name: str) -> None:
+    points, machine = crowded()[name]
+    figure = roofline_figure(points, machine)
+    figure.set_dpi(150)  # as it may be saved
+    names = figure_names(figure)
+    axes = figure.axes[0]
+    for one, other in combinations(names, 2):
+        assert is_apart(names[one], names[other]), (one, other)
+    for line in axes.lines:
+        spots = [(float(x), float(y)) for x, y in axes.transData.transform(line.get_xydata())]
+        for ends in pairwise(spots):
+            for text, shape in names.items():
+                assert is_apart(shape, ends), (text, line.get_label())
+    frame = axes.get_window_extent()
+    for text, shape in names.items():
+        assert all(frame.x0 <= x <= frame.x1 and frame.y0 <= y <= frame.y1 for x, y in shape), text
+    # Every roof of all threads has its name, and so has each point.
+    full = [each for each in machine.ceilings if each.threads == machine.threads]
+    drawn = {each.name for each in relevant_ceilings(points, machine).ceilings if each in full}
+    assert drawn <= {text.split()[0] for text in names}
+    assert all(any(text.startswith(f"{each.name}: ") for text in names) for each in points)
+
+
+@pytest.mark.parametrize("name", list(crowded()))
+def test_the_roofs_that_points_are_held_against_are_named(name: str) -> None:
+    points, machine = crowded()[name]
+    root = ElementTree.fromstring(roofline_svg(points, machine))
+    texts = [node.text or "" for node in root.iter() if node.tag.endswith("text")]
+    for each in points:
+        for needed in (each.level, each.dtype):
+            assert any(text.startswith(f"{needed} ") and "/s" in text for text in texts), needed
+        assert any(text.startswith(f"{each.name}: ") for text in texts)
 
 
 def test_each_share_says_of_which_bytes_it_is() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
+from itertools import pairwise
 from math import dist, hypot, isfinite
 
 from tileworkbench.bench.points import (
@@ -16,9 +17,19 @@ from tileworkbench.bench.points import (
     levels_of,
 )
 from tileworkbench.bench.units import format_time
-from tileworkbench.viz.model.svg import Colours, draw_line, draw_text
+from tileworkbench.viz.model.labels import Room, around, box
+from tileworkbench.viz.model.svg import (
+    TEXT_HEIGHT,
+    Colours,
+    draw_line,
+    draw_name,
+    draw_text,
+    text_width,
+)
 
-_NAME = 34  # pixels that the name of a level takes
+_NAME = 20.0  # pixels between diamonds whose names stand together
+_DIAMOND = 6.0  # half of the room that one takes
+LEVEL_FAR = 40.0  # pixels that the name of a level may move away from it
 _FAR = 12
 _BADGE = 17.0  # pixels that the number of a version takes
 # Steps to where a mark may stand, nearest first; of equally near ones above, then on the right.
@@ -29,10 +40,6 @@ _AROUND = sorted(
 
 At = Callable[[float, float], tuple[float, float]]
 """Intensity and GFLOP/s to pixels."""
-Room = Callable[[float, float, float, float], float]
-"""Left, right, base line and step of a name to a base line where there is room."""
-Keep = Callable[[tuple[float, float, float]], None]
-"""Takes the room of a text: left, right, base line."""
 
 
 def shown_steps(point: Point) -> tuple[Step, ...]:
@@ -48,60 +55,74 @@ def places(point: Point, machine: Machine) -> Iterator[tuple[float, float]]:
         yield step.intensity, step.gflops
 
 
-def draw_levels(
-    at: At, room: Room | None, point: Point, machine: Machine, colours: Colours
-) -> Iterator[str]:
-    """A diamond for each memory level, as high as the point and on one line with it; with its name
-    where there is `room` for names.
-    """
+def draw_levels(at: At, room: Room, point: Point, machine: Machine, colours: Colours) -> list[str]:
+    """A diamond for each memory level, as high as the point and on one line with it."""
     levels = levels_of(point, machine)
     if len(levels) < 2:
-        return
+        return []
     spots = [(*at(level.intensity, point.gflops), level) for level in levels]
-    own = at(point.intensity, point.gflops)
-    ends = [own[0], *(x for x, _, _ in spots)]
-    yield draw_line(min(ends), own[1], max(ends), own[1], colours["point"], 1, ' opacity="0.5"')
-    names: list[tuple[float, list[str]]] = []  # those that would lie on each other stand together
+    x, own = at(point.intensity, point.gflops)
+    ends = [x, *(x for x, _, _ in spots)]
+    room.take(((min(ends), own), (max(ends), own)))
+    parts = [draw_line(min(ends), own, max(ends), own, colours["point"], 1, ' opacity="0.5"')]
     for x, y, level in spots:
+        room.take(box(x, y, _DIAMOND, _DIAMOND))
         title = (
             f"{point.name}, {level.name}: {format_rate(level.gbytes, BANDWIDTH)}, "
             f"{format_percent(level.fraction)} of its roof"
         )
         shape = f"M{x:.1f} {y - 6:.1f}l6 6l-6 6l-6 -6z"
-        yield (
+        parts.append(
             f'<path d="{shape}" fill="{colours["halo"]}" stroke="{colours["point"]}" '
             f'stroke-width="1.5" data-level="{escape(level.name)}">'
             f"<title>{escape(title)}</title></path>"
         )
-        if names and abs(x - names[-1][0]) < _NAME:
-            names[-1][1].append(level.name)
+    return parts
+
+
+def draw_level_names(
+    at: At, room: Room, point: Point, machine: Machine, colours: Colours
+) -> Iterator[str]:
+    """The name of each memory level near its diamond, where there is room."""
+    levels = levels_of(point, machine)
+    spots = [at(level.intensity, point.gflops) for level in levels] if len(levels) > 1 else []
+    for x, text in named_together([x for x, _ in spots], [each.name for each in levels], _NAME):
+        ways = around((x, spots[0][1]), text_width(text), TEXT_HEIGHT, -1, LEVEL_FAR)
+        if place := room.find(ways):
+            yield draw_name(place, text, colours["text"])
+
+
+def named_together(
+    places: Sequence[float], names: Sequence[str], width: float
+) -> list[tuple[float, str]]:
+    """Where the names of levels stand; those closer than `width` to another stand with it."""
+    named: list[tuple[float, list[str]]] = []
+    for place, name in zip(places, names, strict=False):
+        if named and abs(place - named[-1][0]) < width:
+            named[-1][1].append(name)
         else:
-            names.append((x, [level.name]))
-    if room is None:
-        return
-    halo = f' stroke="{colours["halo"]}" stroke-width="3"'  # a roof's name may lie below
-    for x, together in names:
-        text = ", ".join(together)
-        half = 3.1 * len(text)
-        y = room(x - half, x + half, own[1] - 10, -12.0)
-        yield draw_text(x, y, text, colours["text"], "middle", halo)
+            named.append((place, [name]))
+    return [(place, ", ".join(together)) for place, together in named]
 
 
-def draw_trail(at: At, keep: Keep, point: Point, colours: Colours) -> Iterator[str]:
-    """The versions before, numbered and joined up to the point; no name may lie on them."""
+def draw_trail(at: At, room: Room, point: Point, colours: Colours) -> Iterator[str]:
+    """The versions before, numbered and joined up to the point."""
     steps = shown_steps(point)
     if not steps:
         return
     spots = [at(step.intensity, step.gflops) for step in steps]
     own = at(point.intensity, point.gflops)
+    for line in pairwise([*spots, own]):
+        room.take(line)
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in [*spots, own])
     yield (
         f'<polyline points="{path}" fill="none" stroke="{colours["text"]}" stroke-width="1.2" '
         'stroke-dasharray="4 3" opacity="0.7"/>'
     )
     for (x, y), spot, step in zip(apart(spots, own, _BADGE), spots, steps, strict=True):
-        keep((x - _BADGE / 2, x + _BADGE / 2, y + 4))
+        room.take(box(x, y, _BADGE / 2, _BADGE / 2))
         if (x, y) != spot:
+            room.take(((x, y), spot))
             yield draw_line(x, y, *spot, colours["text"], 0.8)
         yield (
             f'<g data-step="{step.number}"><circle cx="{x:.1f}" cy="{y:.1f}" r="8" '

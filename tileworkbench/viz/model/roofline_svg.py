@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import field
 from html import escape
+from itertools import chain
 
 from tileworkbench.bench.points import (
     BANDWIDTH,
@@ -21,14 +21,30 @@ from tileworkbench.bench.points import (
 )
 from tileworkbench.bench.units import rate_unit
 from tileworkbench.compiler.fast_dataclass import dataclass
-from tileworkbench.viz.model.roofline_marks import draw_levels, draw_trail, places
-from tileworkbench.viz.model.svg import FONT, PAPER, Colours, as_image, draw_line, draw_text, still
+from tileworkbench.viz.model.labels import BESIDE, Room, Spot, along, around, beside, box
+from tileworkbench.viz.model.roofline_marks import (
+    draw_level_names,
+    draw_levels,
+    draw_trail,
+    places,
+)
+from tileworkbench.viz.model.svg import (
+    FONT,
+    PAPER,
+    TEXT_HEIGHT,
+    Colours,
+    as_image,
+    draw_line,
+    draw_name,
+    draw_text,
+    still,
+    text_width,
+)
 
 WIDTH, HEIGHT = 680, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 16, 14, 44
-_CHARACTER = 6.4  # pixels of a letter of a name
-_LABEL_GAP = 13.0  # pixels between two labels' base lines
-_NEAR, _FAR = 4, 100  # lines that a name may move away from those of roofs, and from others
+_POINT = 7.0  # half of the room that a point takes
+_FAR = 160.0  # pixels that the name of a point may move away from it
 
 
 @dataclass(slots=True)
@@ -37,11 +53,6 @@ class _Axes:
 
     x: tuple[float, float]
     y: tuple[float, float]
-    labels: list[tuple[float, float]] = field(default_factory=list)
-    names: list[tuple[float, float, float]] = field(default_factory=list)  # left, right, base line
-    roofs: list[tuple[float, float, float]] = field(
-        default_factory=list
-    )  # the same of roofs' names
 
     def at(self, intensity: float, rate: float) -> tuple[float, float]:
         across = (math.log10(intensity) - self.x[0]) / (self.x[1] - self.x[0])
@@ -50,40 +61,6 @@ class _Axes:
             _LEFT + across * (WIDTH - _LEFT - _RIGHT),
             HEIGHT - _BOTTOM - up * (HEIGHT - _TOP - _BOTTOM),
         )
-
-    def free(self, x: float, y: float) -> bool:
-        """Whether a label fits at a place; if so the place is taken."""
-        taken = any(abs(y - v) < _LABEL_GAP and abs(x - u) < 150 for u, v in self.labels)
-        if not taken:
-            self.labels.append((x, y))
-        return not taken
-
-    def keep(self, x: float, y: float, letters: int, angle: float) -> None:
-        """Take the room of a text that begins at (x, y) and is turned by `angle` degrees."""
-        across, down = math.cos(math.radians(angle)), math.sin(math.radians(angle))
-        for at in range(letters):
-            left = x + at * _CHARACTER * across
-            base = y + at * _CHARACTER * down
-            self.roofs.append((left, left + _CHARACTER * across, base))
-
-    def room(self, left: float, right: float, y: float, step: float) -> float:
-        """The base line from `y` on, `step` by `step`, on which a name lies on no other; it is
-        taken. Where that is far for the names of roofs, it lies on one of these.
-        """
-        ways = [y + step * count for count in range(_FAR)]
-        clear = [way for way in ways if not _lies_on(self.names, left, right, way)] or [ways[-1]]
-        best = [way for way in clear[:_NEAR] if not _lies_on(self.roofs, left, right, way)]
-        base = (best or clear)[0]
-        self.names.append((left, right, base))
-        return base
-
-
-def _lies_on(
-    names: Sequence[tuple[float, float, float]], left: float, right: float, y: float
-) -> bool:
-    return any(
-        abs(y - base) < _LABEL_GAP and left < end and start < right for start, end, base in names
-    )
 
 
 def roofline_svg(points: Sequence[Point], machine: Machine, colours: Colours = PAPER) -> str:
@@ -94,6 +71,17 @@ def roofline_svg(points: Sequence[Point], machine: Machine, colours: Colours = P
     fastest = min(drawn, key=lambda point: point.time_us, default=None)
     named = [point for point in drawn if len(drawn) <= FEW or point is fastest]
     axes = _axes(drawn, machine)
+    room = Room((_LEFT, WIDTH - 2, _TOP, HEIGHT - _BOTTOM), gap=1.5)
+    roofs = _roofs(axes, machine, drawn)
+    for roof in roofs:
+        room.take(roof.line)
+    levels = [(point, draw_levels(axes.at, room, point, machine, colours)) for point in named]
+    trails = [mark for point in named for mark in draw_trail(axes.at, room, point, colours)]
+    circles = [
+        _point(axes, room, point, verdict, colours, point in named)
+        for point, verdict in sorted(judged, key=lambda each: -each[0].time_us)
+    ]
+    halo = f'<g stroke="{colours["halo"]}" stroke-width="3">'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
         f'height="{HEIGHT}" role="img" font-family="{FONT}" font-size="11" '
@@ -101,27 +89,22 @@ def roofline_svg(points: Sequence[Point], machine: Machine, colours: Colours = P
         f"<title>Roofline of {escape(machine.name)}</title>",
         f'<rect width="{WIDTH}" height="{HEIGHT}" rx="6" fill="{colours["ground"]}"/>',
         *_grid(axes, rate_unit([point.dtype for point in drawn]), colours),
-        *_roofs(axes, machine, drawn, colours),
+        *(_roof(roof, machine, colours) for roof in reversed(roofs)),
+        halo,
+        # What is scarce first: the places beside a roof, then those around a point.
+        *(_roof_name(room, roof, colours) for roof in roofs if roof.strong),
+        *(_point_name(axes, room, *each, colours) for each in judged if each[0] in named),
         *(
-            mark
+            name
             for point in named
-            for mark in draw_levels(
-                axes.at,
-                axes.room if len(named) < 3 or point is fastest else None,
-                point,
-                machine,
-                colours,
-            )
+            if len(named) < 3 or point is fastest
+            for name in draw_level_names(axes.at, room, point, machine, colours)
         ),
-        *(
-            mark
-            for point in named
-            for mark in draw_trail(axes.at, axes.names.append, point, colours)
-        ),
-        *(
-            _point(axes, point, verdict, colours, point in named)
-            for point, verdict in sorted(judged, key=lambda each: -each[0].time_us)
-        ),
+        *(_roof_name(room, roof, colours) for roof in roofs if not roof.strong),
+        "</g>",
+        *(mark for _, marks in levels for mark in marks),
+        *trails,
+        *circles,
         "</svg>",
     ]
     return "".join(parts)
@@ -183,8 +166,17 @@ def _power(decade: int) -> str:
     return f"{10 ** (decade % 3)}{'kMG'[decade // 3 - 1]}"
 
 
-def _roofs(axes: _Axes, machine: Machine, points: Sequence[Point], colours: Colours) -> list[str]:
-    """All ceilings; those that some point is held against stand out and are labelled first."""
+@dataclass(frozen=True, slots=True)
+class _Roof:
+    """A ceiling as a line in pixels; `strong` where some point is held against it."""
+
+    ceiling: Ceiling
+    line: tuple[Spot, Spot]
+    strong: bool
+
+
+def _roofs(axes: _Axes, machine: Machine, points: Sequence[Point]) -> list[_Roof]:
+    """All ceilings; first those that some point is held against."""
     used = {
         ceiling
         for point in points
@@ -194,15 +186,26 @@ def _roofs(axes: _Axes, machine: Machine, points: Sequence[Point], colours: Colo
         )
     }
     order = sorted(machine.ceilings, key=lambda c: (c not in used, -c.threads, -c.value))
-    lines, labels = [], []
-    for ceiling in order:
-        strong = ceiling in used or not points
-        draw = _slope if ceiling.unit == BANDWIDTH else _flat
-        line, label = draw(axes, machine, ceiling, colours["roof" if strong else "other"])
-        lines.append(line)
-        labels.append(label)
-    halo = f'<g stroke="{colours["halo"]}" stroke-width="3">'
-    return [*lines[::-1], halo, *labels, "</g>"]
+    return [
+        _Roof(each, _line_of(axes, machine, each), each in used or not points) for each in order
+    ]
+
+
+def _line_of(axes: _Axes, machine: Machine, ceiling: Ceiling) -> tuple[Spot, Spot]:
+    """A bandwidth from the left or bottom edge up to the highest peak of as many threads; a peak
+    from the right edge to the fastest roof of as many threads.
+    """
+    others = [
+        c.value for c in machine.ceilings if c.unit != ceiling.unit and c.threads == ceiling.threads
+    ]
+    left, right = (10.0**decade for decade in axes.x)
+    if ceiling.unit == BANDWIDTH:
+        top = max(others, default=10.0 ** axes.y[1])
+        start = max(left, 10.0 ** axes.y[0] / ceiling.value)
+        stop = min(right, top / ceiling.value)
+        return axes.at(start, start * ceiling.value), axes.at(stop, stop * ceiling.value)
+    fastest = max(others, default=ceiling.value / left)
+    return axes.at(right, ceiling.value), axes.at(max(left, ceiling.value / fastest), ceiling.value)
 
 
 def _name(ceiling: Ceiling) -> str:
@@ -213,74 +216,64 @@ def _name(ceiling: Ceiling) -> str:
     return f"{ceiling.name} {rate}, {threads}"
 
 
-def _style(machine: Machine, ceiling: Ceiling) -> str:
-    return "" if ceiling.threads == machine.threads else ' stroke-dasharray="5 4" opacity="0.6"'
+def _roof(roof: _Roof, machine: Machine, colours: Colours) -> str:
+    full = roof.ceiling.threads == machine.threads
+    style = "" if full else ' stroke-dasharray="5 4" opacity="0.6"'
+    title = f"<title>{escape(_name(roof.ceiling))}</title>"
+    (x1, y1), (x2, y2) = roof.line
+    return draw_line(x1, y1, x2, y2, _colour(roof, colours), 1.6, style, title)
 
 
-def _slope(axes: _Axes, machine: Machine, ceiling: Ceiling, colour: str) -> tuple[str, str]:
-    """A bandwidth: from the left or bottom edge up to the highest peak of as many threads."""
-    peaks = [c.value for c in machine.ceilings if c.unit == PEAK and c.threads == ceiling.threads]
-    top = max(peaks, default=10.0 ** axes.y[1])
-    start = max(10.0 ** axes.x[0], 10.0 ** axes.y[0] / ceiling.value)
-    stop = min(10.0 ** axes.x[1], top / ceiling.value)
-    x1, y1 = axes.at(start, start * ceiling.value)
-    x2, y2 = axes.at(stop, stop * ceiling.value)
-    style, title = _style(machine, ceiling), f"<title>{escape(_name(ceiling))}</title>"
-    line = draw_line(x1, y1, x2, y2, colour, 1.6, style, title)
-    angle = math.degrees(math.atan2(y2 - y1, x2 - x1))
-    x, y = x1 + 0.06 * (x2 - x1), y1 + 0.06 * (y2 - y1)
-    # Labels of parallel slopes are compared by their distance from the diagonal.
-    across = (y - x * math.tan(math.radians(angle))) * math.cos(math.radians(angle))
-    if x2 - x1 < 60 or not axes.free(-1e4, across):
-        return line, ""
-    axes.keep(x + 6, y - 5, len(_name(ceiling)), angle)
-    turn = f' transform="rotate({angle:.1f} {x:.1f} {y:.1f}) translate(6 -5)"'
-    return line, draw_text(x, y, _name(ceiling), colour, "start", turn)
+def _colour(roof: _Roof, colours: Colours) -> str:
+    return colours["roof" if roof.strong else "other"]
 
 
-def _flat(axes: _Axes, machine: Machine, ceiling: Ceiling, colour: str) -> tuple[str, str]:
-    """A peak: from the fastest roof of as many threads to the right edge."""
-    roofs = [c for c in machine.ceilings if c.unit == BANDWIDTH and c.threads == ceiling.threads]
-    fastest = max((c.value for c in roofs), default=ceiling.value / 10 ** axes.x[0])
-    start = max(10.0 ** axes.x[0], ceiling.value / fastest)
-    x1, y = axes.at(start, ceiling.value)
-    x2 = float(WIDTH - _RIGHT)
-    style, title = _style(machine, ceiling), f"<title>{escape(_name(ceiling))}</title>"
-    line = draw_line(x1, y, x2, y, colour, 1.6, style, title)
-    if not axes.free(x2, y):
-        return line, ""
-    axes.keep(x2 - 4 - len(_name(ceiling)) * _CHARACTER, y - 5, len(_name(ceiling)), 0.0)
-    return line, draw_text(x2 - 4, y - 5, _name(ceiling), colour, "end")
+def _roof_name(room: Room, roof: _Roof, colours: Colours) -> str:
+    """The name along its roof; nothing where there is no room: the roof's title has it."""
+    text = _name(roof.ceiling)
+    ways = along(*roof.line, text_width(text), TEXT_HEIGHT, up=-1)
+    if roof.strong:
+        ways = chain(ways, beside(*roof.line, text_width(text), TEXT_HEIGHT, -1, _FAR))
+    place = room.find(ways)
+    return draw_name(place, text, _colour(roof, colours)) if place else ""
 
 
-def _point(axes: _Axes, point: Point, verdict: Verdict, colours: Colours, named: bool) -> str:
-    x, y = axes.at(point.intensity, point.gflops)
-    colour = colours["wrong" if verdict.wrong else "point"]
+def _point_text(point: Point, verdict: Verdict) -> str:
     label = f"{point.name}: {format_rate(point.gflops, rate_unit([point.dtype]))}"
     if point.predicted:
         label += ", predicted"
     elif verdict.attainable:
         label += f", {verdict.fraction * 100:.0f} %"
-    if point.cold:
-        label += ", cold caches"
-    title = f"<title>{escape(f'{label} of attainable. {verdict.sentence}')}</title>"
+    return f"{label}, cold caches" if point.cold else label
+
+
+def _point(
+    axes: _Axes, room: Room, point: Point, verdict: Verdict, colours: Colours, named: bool
+) -> str:
+    x, y = axes.at(point.intensity, point.gflops)
+    room.take(box(x, y, _POINT, _POINT))
+    colour = colours["wrong" if verdict.wrong else "point"]
+    told = f"{_point_text(point, verdict)} of attainable. {verdict.sentence}"
     parts = []
     if verdict.attainable and named:
         roof = axes.at(point.intensity, verdict.attainable)[1]
+        room.take(((x, y), (x, roof)))
         parts.append(draw_line(x, y, x, roof, colour, 1, ' stroke-dasharray="2 3"'))
     hollow = f'fill="{colours["halo"]}" stroke="{colour}" stroke-width="2.5"'
     filled = f'fill="{colour}" stroke="#ffffff" stroke-width="1.5"'
     parts.append(
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5.5" {hollow if point.predicted else filled} '
-        f'data-point="{escape(point.name)}">{title}</circle>'
+        f'data-point="{escape(point.name)}"><title>{escape(told)}</title></circle>'
     )
-    if not named:
-        return "".join(parts)
-    width = len(label) * _CHARACTER
-    right = x + 10 + width > WIDTH
-    left = max(x - 10 - width, 2.0) if right else x + 10
-    below = 24 if right and point.traffic else 14  # marks of memory levels are on the left
-    base = axes.room(left, left + width, y + below, _LABEL_GAP)
-    halo = f' font-weight="600" stroke="{colours["halo"]}" stroke-width="3"'
-    parts.append(draw_text(left, base, label, colour, "start", halo))
     return "".join(parts)
+
+
+def _point_name(axes: _Axes, room: Room, point: Point, verdict: Verdict, colours: Colours) -> str:
+    spot = axes.at(point.intensity, point.gflops)
+    text = _point_text(point, verdict)
+    width = text_width(text, bold=True)
+    place = room.find(around(spot, width, TEXT_HEIGHT, -1, _FAR, BESIDE))
+    if place is None:
+        return ""
+    colour = colours["wrong" if verdict.wrong else "point"]
+    return draw_name(place, text, colour, ' font-weight="600"')

@@ -10,6 +10,9 @@ import re
 from base64 import b64encode
 from collections.abc import Mapping
 from html import escape
+from itertools import pairwise
+
+from tileworkbench.viz.model.labels import Name
 
 Colours = Mapping[str, str]
 
@@ -74,6 +77,36 @@ def draw_text(x: float, y: float, text: str, colour: str, anchor: str, style: st
         f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" text-anchor="{anchor}"{style}>'
         f"{escape(text)}</text>"
     )
+
+
+TEXT_HEIGHT = 12.0  # pixels of a line of 11, from the top of its letters to below a g
+_BASE = 3.5  # from the middle of that to the base line
+_BOLD = 1.05
+
+
+def text_width(text: str, bold: bool = False) -> float:
+    """Pixels that a text of 11 takes at most, in one of the wide fonts: nobody here knows which
+    font a browser has.
+    """
+    width = sum(
+        3.8
+        if each in " .,:;/|'()il"
+        else 10.8
+        if each in "mw%MW@"
+        else 8.4
+        if each.isupper()
+        else 7.0
+        for each in text
+    )
+    return width * _BOLD if bold else width
+
+
+def draw_name(place: Name, text: str, colour: str, style: str = "") -> str:
+    """A text where it has room, with a line to what it names where that is far."""
+    x, y = place.x, place.y
+    tie = "".join(draw_line(*a, *b, colour, 0.7) for a, b in pairwise(place.tie()))
+    turn = f' transform="rotate({place.angle:.1f} {x:.1f} {y:.1f})"' if place.angle else ""
+    return tie + draw_text(x, y + _BASE, text, colour, "middle", style + turn)
 
 
 def round_step(span: float) -> int:

@@ -14,7 +14,6 @@ from tileworkbench.bench.points import (
     Level,
     Machine,
     Point,
-    Step,
     Verdict,
     format_rate,
     judge,
@@ -22,16 +21,18 @@ from tileworkbench.bench.points import (
     relevant_ceilings,
 )
 from tileworkbench.bench.units import rate_unit
-from tileworkbench.viz.model.roofline_marks import apart, shown_steps
+from tileworkbench.viz.model.labels import BESIDE, Spot
+from tileworkbench.viz.model.roofline_marks import apart, named_together, shown_steps
+from tileworkbench.viz.widgets.figure_names import FigureNames
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_GROUND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.8}
-_NAME_WIDTH = 0.08  # of a level's name, as a part of the axis
+_CLOSE = 0.03  # of the axis: levels whose names stand together
 _BADGE = 13.0  # points that the number of a version takes
 _WRONG, _ROOF = "#d3302f", "#444444"
+Roof = tuple[str, tuple[Spot, Spot]]
 # Okabe and Ito's colours for any colour vision, without the palest.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#000000")
 
@@ -56,38 +57,48 @@ def roofline_figure(points: Sequence[Point], machine: Machine) -> Figure:
     unit = rate_unit([point.dtype for point in shown])
     intensity = f"arithmetic intensity ({unit[1:-2]}/B)"
     axes.set(xscale="log", yscale="log", xlabel=intensity, ylabel=unit)
-    _draw_roofs(axes, machine, shown)
+    axes.margins(y=0.1)  # the highest roof has its name above it
+    roofs = _draw_roofs(axes, machine, shown)
     fastest = min(shown, key=lambda point: point.time_us, default=None)
+    named: list[tuple[Point, Verdict, str]] = []
     for number, point in enumerate(shown):
         verdict = judge(point, machine)
         colour = _WRONG if verdict.wrong else _COLOURS[number % len(_COLOURS)]
-        named = len(shown) <= FEW or point is fastest
-        if named:
+        if len(shown) <= FEW or point is fastest:
+            named.append((point, verdict, colour))
             _draw_marks(axes, point, machine, colour)
         inner = "white" if point.predicted else colour
         place = point.intensity, point.gflops
         axes.plot(*place, "o", color=colour, markerfacecolor=inner, zorder=4)
-        if named:
-            _name(axes, point, verdict, colour)
+    figure.draw_without_rendering()  # from here on places in pixels are known
+    for point, _, colour in named:
+        _draw_numbers(axes, point, colour)
+    names = FigureNames(axes)
+    for text, line in roofs:
+        names.along(text, *line, _ROOF)
+    for point, verdict, colour in named:
+        names.at(_point_text(point, verdict), (point.intensity, point.gflops), colour, BESIDE)
+    for point, _, colour in named:
+        for at, level in _level_names(axes, levels_of(point, machine)):
+            names.at(level, (at, point.gflops), colour, fontsize="x-small")
     return figure
 
 
-def _name(axes: Axes, point: Point, verdict: Verdict, colour: str) -> None:
-    """The point's name and rate beside it, on the side of the drawing that has room."""
-    percent = f", {verdict.fraction * 100:.0f} %" if verdict.attainable else ""
+def _point_text(point: Point, verdict: Verdict) -> str:
+    text = f"{point.name}: {format_rate(point.gflops, rate_unit([point.dtype]))}"
+    if point.predicted:
+        return f"{text}, predicted"
+    return f"{text}, {verdict.fraction * 100:.0f} %" if verdict.attainable else text
+
+
+def _level_names(axes: Axes, levels: Sequence[Level]) -> list[tuple[float, str]]:
+    """Where the names of levels stand; those of levels that lie close stand at the first."""
+    if len(levels) < 2:
+        return []
     low, high = np.log(axes.get_xlim())
-    left = np.log(point.intensity) < (low + high) / 2
-    axes.annotate(
-        f"{point.name}: {format_rate(point.gflops, rate_unit([point.dtype]))}"
-        + (", predicted" if point.predicted else percent),
-        (point.intensity, point.gflops),
-        # Below the point are the versions before it, above it the names of its levels.
-        xytext=(7 if left else -7, 20 if shown_steps(point) else -14),
-        textcoords="offset points",
-        ha="left" if left else "right",
-        color=colour,
-        bbox=_GROUND,
-    )
+    places = [float(np.log(level.intensity)) for level in levels]
+    together = named_together(places, [each.name for each in levels], _CLOSE * float(high - low))
+    return [(float(np.exp(place)), text) for place, text in together]
 
 
 def _draw_marks(axes: Axes, point: Point, machine: Machine, colour: str) -> None:
@@ -97,26 +108,16 @@ def _draw_marks(axes: Axes, point: Point, machine: Machine, colour: str) -> None
         places = [level.intensity for level in levels]
         heights = [point.gflops] * len(places)
         axes.plot(places, heights, "-D", color=colour, markerfacecolor="white", linewidth=0.8)
-        for intensity, name in _named_together(axes, levels):
-            axes.annotate(
-                name,
-                (intensity, point.gflops),
-                xytext=(0, 7),
-                textcoords="offset points",
-                ha="center",
-                fontsize="x-small",
-                color=colour,
-            )
     steps = shown_steps(point)
     if steps:
         xs = [*(step.intensity for step in steps), point.intensity]
         ys = [*(step.gflops for step in steps), point.gflops]
         axes.plot(xs, ys, "--", color=colour, linewidth=0.9, zorder=3)
-        _draw_numbers(axes, point, steps, colour)
 
 
-def _draw_numbers(axes: Axes, point: Point, steps: Sequence[Step], colour: str) -> None:
+def _draw_numbers(axes: Axes, point: Point, colour: str) -> None:
     """The number of each version at its place, or with a line to it where another stands there."""
+    steps = shown_steps(point)
     scale = 72 / axes.figure.dpi  # points of a pixel
     places = [(step.intensity, step.gflops) for step in steps]
     places.append((point.intensity, point.gflops))
@@ -139,25 +140,14 @@ def _draw_numbers(axes: Axes, point: Point, steps: Sequence[Step], colour: str) 
         )
 
 
-def _named_together(axes: Axes, levels: Sequence[Level]) -> list[tuple[float, str]]:
-    """Where the names of levels stand; those of levels that lie close stand at the first."""
-    low, high = np.log(axes.get_xlim())
-    named: list[tuple[float, list[str]]] = []
-    for level in levels:
-        if named and abs(np.log(level.intensity / named[-1][0])) < _NAME_WIDTH * (high - low):
-            named[-1][1].append(level.name)
-        else:
-            named.append((level.intensity, [level.name]))
-    return [(intensity, ", ".join(names)) for intensity, names in named]
-
-
-def _draw_roofs(axes: Axes, machine: Machine, points: Sequence[Point]) -> None:
-    """Each peak with each bandwidth of as many threads, labelled at its end."""
+def _draw_roofs(axes: Axes, machine: Machine, points: Sequence[Point]) -> list[Roof]:
+    """Each peak with each bandwidth of as many threads; those of all threads are to be named."""
     places = [point.intensity for point in points] or [1.0]
     peaks = [ceiling for ceiling in machine.ceilings if ceiling.unit == PEAK]
     bandwidths = [ceiling for ceiling in machine.ceilings if ceiling.unit == BANDWIDTH]
     ridges = [peak.value / roof.value for peak in peaks for roof in bandwidths]
     low, high = min(places + ridges) / 4, max(places + ridges) * 8
+    named = []
     for ceiling in machine.ceilings:
         style = "-" if ceiling.threads == machine.threads else "--"
         others = [c.value for c in machine.ceilings if c.threads == ceiling.threads]
@@ -173,9 +163,9 @@ def _draw_roofs(axes: Axes, machine: Machine, points: Sequence[Point]) -> None:
             y = np.array([ceiling.value, ceiling.value])
         axes.plot(x, y, style, color=_ROOF, linewidth=1.1)
         if style == "-":
-            end = -1 if ceiling.unit == PEAK else 0
             text = f"{ceiling.name} {format_rate(ceiling.value, ceiling.shown_unit)}"
-            side = "right" if ceiling.unit == PEAK else "left"
-            axes.annotate(
-                text, (x[end], y[end]), ha=side, va="bottom", fontsize="small", bbox=_GROUND
-            )
+            ends = [(float(u), float(v)) for u, v in zip(x, y, strict=True)]
+            if ceiling.unit == PEAK:
+                ends.reverse()  # named from its right end on
+            named.append((text, (ends[0], ends[1])))
+    return named
