@@ -13,7 +13,7 @@ import pytest
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
-PRELUDE = """
+PRELUDE = '''
 import ctypes, dataclasses, os, signal, sys, threading, time
 from tests.device.kernels import COUNT, ENDLESS, launcher
 from tileworkbench.compiler.diagnostics import Interrupted
@@ -36,13 +36,22 @@ def interrupt_once_started(times=1):
             os.kill(os.getpid(), signal.SIGINT)
     threading.Thread(target=work, daemon=True).start()
 
+def interrupt_once_busy():
+    """Once the process has computed for a while, however long others let it wait."""
+    begun = time.process_time()
+    def work():
+        while time.process_time() < begun + 0.2:
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGINT)
+    threading.Thread(target=work, daemon=True).start()
+
 def run_endless(blocks):
     endless((ctypes.addressof(started),), blocks)
 
 def run_counting():
     counting((ctypes.addressof(count),), 10)
     say("counted", count.value)
-"""
+'''
 
 
 def events(script: str, prelude: str = PRELUDE) -> list[str]:
@@ -51,7 +60,7 @@ def events(script: str, prelude: str = PRELUDE) -> list[str]:
         [sys.executable, "-c", prelude + textwrap.dedent(script)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert result.returncode == 0, result.stderr
@@ -101,6 +110,7 @@ def test_interrupt_stops_the_kernel_and_the_process_goes_on(kind: str, blocks: i
 
 def test_several_interrupts_stop_one_kernel() -> None:
     script = """
+    sys.setswitchinterval(60)  # the thread sends all of them before this one goes on
     interrupt_once_started(times=3)
     try:
         run_endless(4)
@@ -268,7 +278,8 @@ def kernel(A: T.Tensor((4,), "int64"), B: T.Tensor((4,), "int64"), n: T.int64):
     import numpy as np, tileworkbench as tw
     from endless import kernel
     compiled = tw.compile(kernel, target="cpu")
-    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    assert compiled.asm  # the native code is there
+    interrupt_once_busy()
     try:
         compiled(np.zeros(4, np.int64), np.zeros(4, np.int64), 2**62)
     except KeyboardInterrupt as error:

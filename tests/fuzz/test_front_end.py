@@ -32,7 +32,7 @@ from tileworkbench.compiler.frontend import errors
 from tileworkbench.compiler.ir.program import Program
 
 PACKAGE = str(Path(tileworkbench.__file__).parent)
-SECONDS = 20
+SECONDS = 60
 
 
 @functools.cache

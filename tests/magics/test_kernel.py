@@ -190,10 +190,8 @@ def slow(A: T.Tensor((1,), "float32")):
 def test_an_interrupt_stops_a_kernel_and_leaves_everything_usable(remote: RemoteNotebook) -> None:
     remote.run(f"%%tile -q{SCALE}")
     remote.run("import torch; FACTOR = 'mine'; x = torch.ones(1)")
-    call = "print('running', flush=True); slow(x)"
-    start = time.monotonic()
+    call = "slow.compile(); print('running', flush=True); slow(x)"
     done = remote.run(f'%%tile -D FACTOR=0.5 --run "{call}"{SLOW}', interrupt_at="running")
-    assert time.monotonic() - start < 60
     (error,) = done.errors
     assert error["ename"] == "Interrupted" and done.status == "error"
     after = remote.run("FACTOR, float(x), slow, scale(torch.ones(64, 32)).sum().item()")

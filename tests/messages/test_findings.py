@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -42,14 +43,23 @@ def running(body: str, grid: int = 1, target: str = "sim:sm_80") -> Callable[[],
 
 
 @contextmanager
-def interrupting_after(seconds: float) -> Iterator[None]:
-    """Ctrl-C comes once so many seconds have passed."""
-    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+def interrupting_once_busy() -> Iterator[None]:
+    """Ctrl-C comes once this process has computed for a while, however long others let it wait."""
+    begun, done = time.process_time(), threading.Event()
+
+    def send() -> None:
+        while time.process_time() < begun + 0.2:
+            if done.wait(0.001):
+                return
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=send)
+    thread.start()
     try:
         yield
     finally:
-        timer.cancel()
+        done.set()
+        thread.join()
 
 
 SOME_WRITE = (
@@ -158,7 +168,7 @@ def test_a_run_that_ctrl_c_stops(target: str) -> None:
     if target.startswith("ptx"):
         require("nvrtc", missing_nvrtc())
     run = running("while A[0] < 0.0:\n    B[0] = 1.0", target=target)
-    with pytest.raises(tw.Interrupted) as caught, interrupting_after(0.2):
+    with pytest.raises(tw.Interrupted) as caught, interrupting_once_busy():
         run()
     said, *place = caught.value.render().splitlines()
     assert said == "Interrupted: 'kernel' was interrupted; its outputs are incomplete"

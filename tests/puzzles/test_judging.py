@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 
@@ -35,13 +34,13 @@ def endless(head: str, before: str, answer: str) -> str:
 def test_a_kernel_that_does_not_end_is_stopped(
     notebook: Notebook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(judge, "SECONDS", 1.5)  # compiling comes before
+    monkeypatch.setattr(judge, "SECONDS", 3.0)  # compiling comes before
     notebook.run("kept = 41")
     handler = signal.getsignal(signal.SIGINT)
     done = notebook.run(endless(ADD.head, "for i in", ADD.solution))
     where = [(9, "while x < 1:"), (10, "x = x * 2")]  # in turn
     assert done.text in [
-        "RunError: puzzle 01, with N=128: this did not end within 1.5 s, and was stopped\n"
+        "RunError: puzzle 01, with N=128: this did not end within 3 s, and was stopped\n"
         f"  --> Cell In[{number(notebook)}], line {line}\n"
         f"{line} | {text}\n"
         f"{'':{len(str(line))}} | {'^' * len(text.rstrip(':'))}\n"
@@ -101,10 +100,8 @@ def test_five_seconds_are_the_limit(notebook: Notebook) -> None:
 
 
 def test_ctrl_c_is_what_it_was(notebook: Notebook) -> None:
-    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    done = notebook.run(f"{ADD.head}\nwhile True:\n    pass\n{ADD.solution}")
-    timer.join()
+    ctrl_c = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)"
+    done = notebook.run(f"{ADD.head}\n{ctrl_c}\nwhile True:\n    pass\n{ADD.solution}")
     assert isinstance(done.error, KeyboardInterrupt) and "did not end" not in done.text
 
 
