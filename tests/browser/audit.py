@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 AUDIT = Path(__file__).with_name("audit.js").read_text(encoding="utf-8")
 THEMES = ("JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast")
-THEME_MS = 20_000
+THEME_MS = 60_000
 DRAWN_MS = 200  # until canvases are drawn again, after two frames of the page
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.lab import LabServer, NotebookPage, find_chromium, serve
+from tests.browser.lab import WAIT_MS, LabServer, NotebookPage, find_chromium, serve
 from tests.capability import require
 
 if TYPE_CHECKING:
@@ -63,8 +63,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
 @pytest.fixture(scope="package")
 def browser(lab: LabServer) -> Iterator[Browser]:
     """Headless Chromium, one for all browser tests; closed before any other test's event loop."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=WAIT_MS)
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=find_chromium(), args=[*FLAGS])
         yield chromium

@@ -18,7 +18,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,9 +30,10 @@ from tileworkbench.labext import NAME, install
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page, Route
 
-START_SECONDS = 60
+START_SECONDS = 180
 OPEN_MS = 90_000  # a cold JupyterLab on two busy cores
 RUN_MS = 300_000
+WAIT_MS = 60_000  # what follows at once where nothing else runs
 
 # JupyterLab keeps only the visible cells in the page unless told otherwise.
 _SETTINGS: dict[str, dict[str, Any]] = {
@@ -92,7 +93,7 @@ class LabServer:
         """Call the server's REST API; returns the decoded JSON, or None for an empty body."""
         headers = {"Authorization": f"token {self.token}"}
         request = urllib.request.Request(f"{self.url}{path}", method=method, headers=headers)
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             body = response.read()
         return json.loads(body) if body else None
 
@@ -150,7 +151,7 @@ def serve(folder: Path) -> Iterator[LabServer]:
         finally:
             process.send_signal(signal.SIGTERM)
             try:
-                process.wait(timeout=15)
+                process.wait(timeout=60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -165,6 +166,18 @@ def _wait_until_up(server: LabServer, process: subprocess.Popen[bytes], log: Pat
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             time.sleep(0.2)
     raise RuntimeError(f"JupyterLab did not start:\n{log.read_text(errors='replace')[-4000:]}")
+
+
+def eventually(page: Page, check: Callable[[], None]) -> None:
+    """Repeat `check` until it holds; what it says after `WAIT_MS` counts."""
+    deadline = time.monotonic() + WAIT_MS / 1000
+    while True:
+        try:
+            return check()
+        except AssertionError:
+            if time.monotonic() > deadline:
+                raise
+        page.wait_for_timeout(100)
 
 
 @dataclass

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.browser.conftest import ARTEFACTS
-from tests.browser.lab import LabServer, NotebookPage, write_notebook
+from tests.browser.lab import WAIT_MS, LabServer, NotebookPage, write_notebook
 
 LAYOUTS, PIPELINE, CODE = 1, 2, 3
 CELLS = [
@@ -28,7 +28,7 @@ def test_views_of_a_kernel_for_amd(
     """C_local is drawn by lanes of a wave of 64 with the MFMA outlined; loads wait in registers."""
     write_notebook(lab.root / "amd.ipynb", *CELLS)
     notebook = open_notebook("amd.ipynb")
-    notebook.page.set_default_timeout(20_000)
+    notebook.page.set_default_timeout(WAIT_MS)
     notebook.run_all()
     assert notebook.cell_errors() == []
     layouts = notebook.output(LAYOUTS).locator(".tw-layouts[data-painted=true]")

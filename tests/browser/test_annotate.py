@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.browser.lab import LabServer, NotebookPage, write_notebook
+from tests.browser.lab import WAIT_MS, LabServer, NotebookPage, write_notebook
 from tests.viz.tiled import compiled
 from tileworkbench.bench.units import format_bytes
 
@@ -40,7 +40,7 @@ def test_lines_show_their_costs_and_open(
     notebook = open_notebook("a.ipynb")
     notebook.run_all()
     assert notebook.cell_errors() == []
-    notebook.page.set_default_timeout(20_000)
+    notebook.page.set_default_timeout(WAIT_MS)
     view = notebook.output(1)
     assert view.get_by_role("tab", name="Source").get_attribute("aria-selected") == "true"
     view.get_by_label("Shade by").select_option("conflicts")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.lab import LabServer, NotebookPage, write_notebook
+from tests.browser.lab import WAIT_MS, LabServer, NotebookPage, write_notebook
 from tests.viz.tiled import compiled
 from tileworkbench.compiler.layout import Layout
 from tileworkbench.viz.model.annotated_cell import cell_with
@@ -49,7 +49,7 @@ def notebook(
     opened.run_all()
     opened.run_cell(BANKS)
     assert opened.cell_errors() == []
-    opened.page.set_default_timeout(15_000)
+    opened.page.set_default_timeout(WAIT_MS)
     yield opened
     assert (opened.errors, opened.outside) == ([], [])
 
@@ -283,7 +283,7 @@ def check_selection(notebook: NotebookPage) -> None:
     view.get_by_role("button", name="store", exact=True).first.click()
     view.locator(".tw-banks[data-degree='1']").wait_for()
     wanted = f"'line': {line_of('T.copy(A, ')}"
-    for _ in range(20):  # the browser sends a change when the kernel has taken the one before
+    for _ in range(100):  # the browser sends a change when the kernel has taken the one before
         notebook.run_cell(SELECTED)
         if wanted in notebook.output(SELECTED).inner_text():
             break

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import expect
 
-from tests.browser.lab import LabServer, NotebookPage, write_notebook
+from tests.browser.lab import WAIT_MS, LabServer, NotebookPage, write_notebook
 
 CELLS = [
     "import tileworkbench as tw\nfrom tileworkbench.kernels import matmul\n"
@@ -27,7 +27,7 @@ def test_views_of_a_card_share_a_line(
     path = lab.root / "brush.ipynb"
     write_notebook(path, *CELLS)
     notebook = open_notebook("brush.ipynb")
-    notebook.page.set_default_timeout(20_000)
+    notebook.page.set_default_timeout(WAIT_MS)
     notebook.run_all()  # the line of a copy is chosen before any of these tabs is opened
     assert notebook.cell_errors() == []
     card = notebook.output(1)

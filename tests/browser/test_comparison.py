@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.browser.lab import LabServer, NotebookPage, write_notebook
+from tests.browser.lab import WAIT_MS, LabServer, NotebookPage, write_notebook
 from tileworkbench.viz.model.views import VIEWS
 
 CELLS = [
@@ -29,7 +29,7 @@ CELLS = [
 def notebook(lab: LabServer, open_notebook: Callable[[str], NotebookPage]) -> NotebookPage:
     write_notebook(lab.root / "c.ipynb", *CELLS)
     made = open_notebook("c.ipynb")
-    made.page.set_default_timeout(20_000)
+    made.page.set_default_timeout(WAIT_MS)
     return made
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.browser.lab import LabServer, NotebookPage, write_notebook
+from tests.browser.lab import WAIT_MS, LabServer, NotebookPage, write_notebook
 
 CELLS = [
     "%load_ext tileworkbench",
@@ -43,7 +43,7 @@ def test_two_wrong_kernels_show_where(
 ) -> None:
     write_notebook(lab.root / "e.ipynb", *CELLS, raising=1)
     notebook = open_notebook("e.ipynb")
-    notebook.page.set_default_timeout(10_000)
+    notebook.page.set_default_timeout(WAIT_MS)
     notebook.run_all()
     cell = notebook.cell(1)
     said = cell.locator(".tw-errors .tw-finding")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.browser.lab import LabServer, NotebookPage, write_notebook
+from tests.browser.lab import WAIT_MS, LabServer, NotebookPage, write_notebook
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator
@@ -46,7 +46,7 @@ def test_a_block_lights_its_elements(
     write_notebook(lab.root / "f.ipynb", *CELLS)
     notebook = open_notebook("f.ipynb")
     notebook.run_all()
-    notebook.page.set_default_timeout(15_000)
+    notebook.page.set_default_timeout(WAIT_MS)
     assert notebook.cell_errors() == []
 
     view = notebook.output(2).locator(".tw-footprint")

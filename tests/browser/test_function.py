@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.audit import AUDIT, THEMES, faults, reached_by_tab, use_theme
-from tests.browser.lab import LabServer, NotebookPage, write_notebook
+from tests.browser.lab import WAIT_MS, LabServer, NotebookPage, write_notebook
 
 pytestmark = pytest.mark.slow
 CELLS = [
@@ -29,7 +29,7 @@ def notebook(lab: LabServer, open_notebook: Callable[[str], NotebookPage]) -> No
     made = open_notebook("t.ipynb")
     made.page.evaluate(AUDIT)
     made.run_all()
-    made.page.set_default_timeout(20_000)
+    made.page.set_default_timeout(WAIT_MS)
     return made
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import nbformat
 
-from tests.browser.lab import LabServer, NotebookPage, write_notebook
+from tests.browser.lab import WAIT_MS, LabServer, NotebookPage, write_notebook
 
 COUNTER = '''\
 import anywidget
@@ -64,7 +64,7 @@ def test_widgets_render_and_reach_the_kernel(
     assert notebook.output(1).locator(".jupyter-widgets").first.inner_text().startswith("size")
     button = notebook.output(2).locator(".harness-button")
     button.click()
-    button.get_by_text("doubled: 2").wait_for(timeout=10_000)
+    button.get_by_text("doubled: 2").wait_for(timeout=WAIT_MS)
     assert notebook.output(11).inner_text().strip() == "0"  # far below, and still in the page
     notebook.run_cell(11)
     assert notebook.output(11).inner_text().strip() == "1"

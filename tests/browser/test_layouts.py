@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tileworkbench as tw
-from tests.browser.lab import LabServer, NotebookPage, write_notebook
+from tests.browser.lab import WAIT_MS, LabServer, NotebookPage, write_notebook
 from tests.browser.scripts import call
 from tileworkbench.compiler.layout import Fragment, Layout
 from tileworkbench.kernels import matmul
@@ -133,7 +133,7 @@ def test_an_element_is_found_by_its_indices(browser: Browser, tmp_path: Path) ->
     found.fill("(9, 17)")
     found.press("Enter")
     owner = int(layout.evaluate(9, 17)[0])
-    page.locator(f".tw-layouts[data-pinned='[{owner},[9,17]]']").wait_for(timeout=10_000)
+    page.locator(f".tw-layouts[data-pinned='[{owner},[9,17]]']").wait_for(timeout=WAIT_MS)
     page.close()
 
 
@@ -146,7 +146,7 @@ def notebook(
     for cell in (0, VIEW):
         opened.run_cell(cell)
     assert opened.cell_errors() == []
-    opened.page.set_default_timeout(15_000)
+    opened.page.set_default_timeout(WAIT_MS)
     yield opened
     assert (opened.errors, opened.outside) == ([], [])
 

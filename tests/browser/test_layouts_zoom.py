@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.audit import THEMES, use_theme
-from tests.browser.lab import LabServer, NotebookPage, write_notebook
+from tests.browser.lab import WAIT_MS, LabServer, NotebookPage, eventually, write_notebook
 from tests.capability import require
 from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 
@@ -60,7 +60,7 @@ def notebook(
 def shown(notebook: NotebookPage, cell: int) -> Locator:
     """The explorer that a cell shows, once it is drawn."""
     notebook.run_cell(cell)
-    notebook.page.set_default_timeout(20_000)
+    notebook.page.set_default_timeout(WAIT_MS)
     view = notebook.output(cell).locator(".tw-layouts[data-painted=true]")
     view.wait_for()
     return view
@@ -112,18 +112,25 @@ def test_zoom_keeps_what_is_pinned_through_themes_and_resizes(notebook: Notebook
         assert Sight(view).has(pinned)
     near = Sight(view)
     assert near.cell >= READABLE
+
+    def is_where_it_was() -> None:
+        seen = Sight(view)
+        assert seen.has(pinned) and abs(seen.cell - near.cell) < 0.25 * near.cell
+
     for theme in (THEMES[1], THEMES[0]):
         before = tensor.screenshot()
+
+        def is_drawn_in_other_colours() -> None:
+            assert tensor.screenshot() != before  # noqa: B023
+
         use_theme(notebook.page, theme)
-        notebook.page.wait_for_timeout(700)  # it is drawn again once the style sheet is there
+        eventually(notebook.page, is_drawn_in_other_colours)
         again = Sight(view)
         assert (again.first, again.last) == (near.first, near.last)
-        assert tensor.screenshot() != before  # in the colours of the other theme
     for size in (NARROW, WIDE):
         notebook.page.set_viewport_size(size)
-        notebook.page.wait_for_timeout(500)
-        resized = Sight(view)
-        assert resized.has(pinned) and abs(resized.cell - near.cell) < 0.25 * near.cell
+        notebook.page.wait_for_timeout(500)  # it is drawn again for the new size
+        eventually(notebook.page, is_where_it_was)
     assert json.loads(view.get_attribute("data-pinned") or "[]")[1] == pinned
     tensor.press("Escape")
     view.locator(".tw-stage-tensor").get_by_role("button", name="Fit").click()
@@ -160,7 +167,7 @@ def test_a_ptx_kernel_has_layouts(notebook: NotebookPage) -> None:
 
 def test_a_kernel_without_tiles_says_so_in_a_line(notebook: NotebookPage) -> None:
     notebook.run_cell(NOTHING)
-    notebook.page.set_default_timeout(20_000)
+    notebook.page.set_default_timeout(WAIT_MS)
     expect(notebook.output(NOTHING)).to_contain_text("the kernel has no tile with a layout")
     assert len(notebook.output(NOTHING).inner_text().splitlines()) == 2  # with the kernel's name
     notebook.run_cell(ALL)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import expect
 
-from tests.browser.lab import LabServer, NotebookPage, write_notebook
+from tests.browser.lab import WAIT_MS, LabServer, NotebookPage, write_notebook
 
 CELLS = [
     "import tileworkbench as tw\nfrom tileworkbench.kernels import matmul\n"
@@ -35,7 +35,7 @@ def test_old_views_show_their_pictures_and_trails_are_few(
     notebook = open_notebook("long.ipynb")
     notebook.run_cell(0)
     notebook.run_cell(1)
-    notebook.page.set_default_timeout(20_000)
+    notebook.page.set_default_timeout(WAIT_MS)
     notebook.output(1).locator(".tw-view").first.wait_for()
     notebook.run_cell(2)
     notebook.output(2).locator(".tw-view").first.wait_for()

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browser.audit import AUDIT, THEMES, faults, reached_by_tab, use_theme
-from tests.browser.lab import LabServer, NotebookPage, write_notebook
+from tests.browser.lab import WAIT_MS, LabServer, NotebookPage, write_notebook
 from tileworkbench.viz.model.views import VIEWS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator
 
-SECONDS = 10_000  # milliseconds
 GPU, CPU, PIPELINED, WRONG, STATIC, HOSTILE, PRINTING = 1, 2, 3, 4, 5, 6, 7
 FILLED = (("wrong", "errors"), ("printing", "prints"))
 CELLS = [
@@ -77,7 +76,7 @@ def notebook(
         page.run_all()
     for index in wanted or ():
         page.run_cell(index)
-    page.page.set_default_timeout(SECONDS)
+    page.page.set_default_timeout(WAIT_MS)
     assert page.cell_errors() == []
     yield page
     page.page.emulate_media(forced_colors="none", contrast="no-preference")

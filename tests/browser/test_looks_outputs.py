@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browser.audit import AUDIT, THEMES, faults, reached_by_tab, use_theme
-from tests.browser.lab import LabServer, NotebookPage, write_notebook
+from tests.browser.lab import WAIT_MS, LabServer, NotebookPage, write_notebook
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator
@@ -48,7 +48,7 @@ def notebook(
     page = open_notebook("outputs.ipynb")
     page.page.evaluate(AUDIT)
     page.run_all()
-    page.page.set_default_timeout(10_000)
+    page.page.set_default_timeout(WAIT_MS)
     assert page.cell_errors() == []
     yield page
     page.page.emulate_media(forced_colors="none", contrast="no-preference")

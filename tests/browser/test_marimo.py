@@ -75,7 +75,7 @@ def address(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
-        process.wait(timeout=15)
+        process.wait(timeout=60)
 
 
 @pytest.fixture

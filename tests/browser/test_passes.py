@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from playwright.sync_api import expect
 
-from tests.browser.lab import LabServer, NotebookPage, write_notebook
+from tests.browser.lab import WAIT_MS, LabServer, NotebookPage, write_notebook
 from tests.magics.notebook import MATMUL, SCALE
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def test_passes(lab: LabServer, open_notebook: Callable[[str], NotebookPage]) ->
     write_notebook(lab.root / "ps.ipynb", *CELLS)
     notebook = open_notebook("ps.ipynb")
     notebook.run_all()
-    notebook.page.set_default_timeout(20_000)
+    notebook.page.set_default_timeout(WAIT_MS)
     view = notebook.output(1)
     view.locator("[data-tab=passes]").click()
     check_tree(view)

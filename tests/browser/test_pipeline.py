@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.browser.lab import LabServer, NotebookPage, write_notebook
+from tests.browser.lab import WAIT_MS, LabServer, NotebookPage, write_notebook
 
 CELLS = [
     "import tileworkbench as tw\nfrom tileworkbench.kernels import matmul\n"
@@ -26,7 +26,7 @@ CELLS = [
 def notebook(lab: LabServer, open_notebook: Callable[[str], NotebookPage]) -> NotebookPage:
     write_notebook(lab.root / "p.ipynb", *CELLS)
     made = open_notebook("p.ipynb")
-    made.page.set_default_timeout(15_000)
+    made.page.set_default_timeout(WAIT_MS)
     made.run_cell(0)
     made.run_cell(1)
     made.output(1).locator("g[data-event]").first.wait_for()

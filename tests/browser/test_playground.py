@@ -9,7 +9,7 @@ import nbformat
 import numpy as np
 from playwright.sync_api import expect
 
-from tests.browser.lab import LabServer, NotebookPage, write_notebook
+from tests.browser.lab import WAIT_MS, LabServer, NotebookPage, write_notebook
 from tests.browser.scripts import call
 from tileworkbench.compiler.layout import Fragment, Layout
 from tileworkbench.compiler.layout.algebra import first_fastest
@@ -34,7 +34,7 @@ def test_the_playground(lab: LabServer, open_notebook: Callable[..., NotebookPag
     notebook = open_notebook("p.ipynb")
     notebook.run_all()
     assert notebook.cell_errors() == []
-    notebook.page.set_default_timeout(15_000)
+    notebook.page.set_default_timeout(WAIT_MS)
     view = notebook.output(PLAY)
     check_hover(view)
     check_typing(view)

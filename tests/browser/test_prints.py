@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.browser.lab import LabServer, NotebookPage, write_notebook
+from tests.browser.lab import WAIT_MS, LabServer, NotebookPage, write_notebook
 
 CELLS = [
     f"""\
@@ -24,7 +24,7 @@ def test_prints_are_grouped_and_filtered(
 ) -> None:
     write_notebook(lab.root / "p.ipynb", *CELLS)
     notebook = open_notebook("p.ipynb")
-    notebook.page.set_default_timeout(10_000)
+    notebook.page.set_default_timeout(WAIT_MS)
     notebook.run_all()
     assert notebook.cell_errors() == []
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import nbformat
 from playwright.sync_api import expect
 
-from tests.browser.lab import LabServer, NotebookPage, write_notebook
+from tests.browser.lab import WAIT_MS, LabServer, NotebookPage, write_notebook
 
 SETUP = """\
 %load_ext tileworkbench
@@ -63,7 +63,7 @@ def test_a_bar_leaves_nothing(lab: LabServer, open_notebook: Callable[[str], Not
     path = lab.root / "bar.ipynb"
     write_notebook(path, SETUP, TUNED, SWEPT, "double.results", BISECT)
     notebook = open_notebook("bar.ipynb")
-    notebook.page.set_default_timeout(20_000)
+    notebook.page.set_default_timeout(WAIT_MS)
     notebook.page.evaluate(WATCH)
     notebook.run_all()
     assert notebook.cell_errors() == []

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.browser.lab import LabServer, NotebookPage, write_notebook
+from tests.browser.lab import WAIT_MS, LabServer, NotebookPage, write_notebook
 from tileworkbench.puzzles.task import find_task
 
 MASK = find_task("03")
@@ -28,7 +28,7 @@ def test_a_puzzle_is_refused_and_then_solved(
     write_notebook(lab.root / "puzzle.ipynb", *cells)
     notebook = open_notebook("puzzle.ipynb")
     notebook.run_all()
-    notebook.page.set_default_timeout(10_000)
+    notebook.page.set_default_timeout(WAIT_MS)
     task = notebook.output(1)
     assert task.locator("h3").inner_text().startswith("Puzzle 03: A mask")
     assert "np.tril(A)" in task.inner_text()
@@ -36,7 +36,7 @@ def test_a_puzzle_is_refused_and_then_solved(
     answer = notebook.cell(2)  # it was not there before
     assert STORE in answer.locator(".cm-content").inner_text()
     notebook.run_cell(2)
-    notebook.page.set_default_timeout(10_000)
+    notebook.page.set_default_timeout(WAIT_MS)
     said = answer.locator(".tw-errors .tw-finding")
     said.wait_for()
     assert "496 of 1024 elements of 'B' are wrong" in said.inner_text()
@@ -48,11 +48,11 @@ def test_a_puzzle_is_refused_and_then_solved(
     notebook.page.keyboard.press("Shift+End")
     notebook.page.keyboard.insert_text(RIGHT)
     notebook.run_cell(2)
-    notebook.page.set_default_timeout(10_000)
+    notebook.page.set_default_timeout(WAIT_MS)
     solved = notebook.output(2).get_by_text("puzzle 03 solved: A mask")
     solved.wait_for()
     notebook.run_cell(3)
-    notebook.page.set_default_timeout(10_000)
+    notebook.page.set_default_timeout(WAIT_MS)
     row = notebook.output(3).locator("tr", has_text="A mask")
     assert row.locator("td").nth(2).inner_text() == "solved" and "2 attempts" in row.inner_text()
     assert notebook.errors == [] and notebook.outside == []
@@ -67,7 +67,7 @@ def test_code_that_is_not_as_it_should_be_is_shown(
     write_notebook(lab.root / "banks.ipynb", "%load_ext tileworkbench", puzzle)
     notebook = open_notebook("banks.ipynb")
     notebook.run_all()
-    notebook.page.set_default_timeout(10_000)
+    notebook.page.set_default_timeout(WAIT_MS)
     cell = notebook.cell(1)
     cell.get_by_text("FAILED  conflicts==0").wait_for()
     cell.get_by_text("load of tile on line 11 takes 1024 wavefronts where 32 would do").wait_for()

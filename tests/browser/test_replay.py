@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.lab import LabServer, NotebookPage, write_notebook
+from tests.browser.lab import WAIT_MS, LabServer, NotebookPage, write_notebook
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator
 
-SECONDS = 10_000  # milliseconds
 SETUP = f"""\
 import sys
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
@@ -79,7 +78,7 @@ def test_three_planted_bugs_open_at_their_moment(
     notebook = open_notebook("replay.ipynb")
     page = notebook.page
     notebook.run_all()
-    page.set_default_timeout(SECONDS)
+    page.set_default_timeout(WAIT_MS)
     assert [error.partition(":")[0] for error in notebook.cell_errors()] == ["RaceError"]
 
     race = notebook.output(1)
@@ -115,7 +114,7 @@ def test_three_planted_bugs_open_at_their_moment(
     race.get_by_role("button", name="write ▶").click()
     race.get_by_text("No later step writes tile").wait_for()
     notebook.run_cell(4)
-    page.set_default_timeout(SECONDS)
+    page.set_default_timeout(WAIT_MS)
     assert "'buffer': 'tile'" in notebook.output(4).inner_text()
 
     # A line of the source goes to its next step; another stage is recorded anew.
@@ -200,7 +199,7 @@ def test_roles_of_a_hopper_and_waves_of_amd(
     write_notebook(lab.root / "roles.ipynb", *texts)
     notebook = open_notebook("roles.ipynb")
     notebook.run_all()
-    notebook.page.set_default_timeout(SECONDS)
+    notebook.page.set_default_timeout(WAIT_MS)
     assert notebook.cell_errors() == []
 
     roles = notebook.output(2)

@@ -8,7 +8,7 @@ from itertools import combinations
 import nbformat
 from playwright.sync_api import Browser, expect
 
-from tests.browser.lab import LabServer, NotebookPage, write_notebook
+from tests.browser.lab import WAIT_MS, LabServer, NotebookPage, write_notebook
 from tests.browser.scripts import call
 from tests.viz.rooflines import crowded
 from tileworkbench.bench.points import relevant_ceilings
@@ -39,7 +39,7 @@ def test_a_trail_is_drawn_kept_and_goes_on(
     path = lab.root / "trail.ipynb"
     write_notebook(path, *cells)
     notebook = open_notebook("trail.ipynb")
-    notebook.page.set_default_timeout(20_000)
+    notebook.page.set_default_timeout(WAIT_MS)
     notebook.run_all()
     assert notebook.cell_errors() == []
 
@@ -157,7 +157,7 @@ def test_the_card_of_a_kernel_nobody_ran_says_what_bounds_it(
 ) -> None:
     write_notebook(lab.root / "bound.ipynb", LAZY, "k.show('roofline')")
     notebook = open_notebook("bound.ipynb")
-    notebook.page.set_default_timeout(20_000)
+    notebook.page.set_default_timeout(WAIT_MS)
     notebook.run_all()
     assert notebook.cell_errors() == []
     bound = notebook.output(0).locator(".tw-bound")
@@ -178,7 +178,7 @@ def test_bytes_of_levels_are_counted_beside_the_model(
     cells = ["%load_ext tileworkbench", small, "%tile show add roofline"]
     write_notebook(lab.root / "counted.ipynb", *cells)
     notebook = open_notebook("counted.ipynb")
-    notebook.page.set_default_timeout(20_000)
+    notebook.page.set_default_timeout(WAIT_MS)
     notebook.run_all()
     assert notebook.cell_errors() == []
     view = notebook.output(2)
@@ -201,10 +201,10 @@ def test_cold_caches_are_said_in_the_card_and_in_the_trail(
     path = lab.root / "cold.ipynb"
     write_notebook(path, *cells)
     notebook = open_notebook("cold.ipynb")
-    notebook.page.set_default_timeout(20_000)
+    notebook.page.set_default_timeout(WAIT_MS)
     notebook.run_all()
     assert notebook.cell_errors() == []
-    notebook.page.set_default_timeout(20_000)
+    notebook.page.set_default_timeout(WAIT_MS)
     cold, warm = (notebook.output(at) for at in (1, 2))
     expect(cold.locator(".tw-bench").first).to_contain_text("cold caches")
     expect(warm.locator(".tw-bench").first).to_contain_text("warm caches")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import tileworkbench as tw
+from tests.browser.lab import WAIT_MS
 from tileworkbench.kernels import matmul
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def test_numbers_are_explained_where_they_are_written(page: Page) -> None:
     assert notes[1].startswith("The number is the lane. Free cells:")
     page.locator(".tw-card").evaluate("card => card.style.width = '300px'")
     lanes = page.locator(".tw-banks .tw-figure-note").nth(1)
-    lanes.filter(has_text=re.compile("^Free cells:")).wait_for(timeout=10_000)
+    lanes.filter(has_text=re.compile("^Free cells:")).wait_for(timeout=WAIT_MS)
 
 
 def test_every_lane_of_a_wave_is_drawn(page: Page) -> None:

@@ -132,43 +132,44 @@ def restart_kernel(notebook: NotebookPage) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "nbconvert --to notebook --execute source.ipynb --output",
+        pytest.param(
+            "papermill --log-level=ERROR --no-progress-bar source.ipynb", marks=pytest.mark.slow
+        ),
+    ],
+    ids=["nbconvert", "papermill"],
+)
 def test_executed_without_a_browser_it_is_read_everywhere(
     lab: LabServer,
     browser: Browser,
     open_notebook: Callable[..., NotebookPage],
     tmp_path: Path,
+    command: str,
 ) -> None:
-    """By nbconvert and papermill with their defaults, which store the state of every widget."""
+    """With the tools' defaults, which store the state of every widget."""
     write(tmp_path / "source.ipynb")
-    converted, milled = lab.root / "converted.ipynb", lab.root / "milled.ipynb"
-    python = (sys.executable, "-m")
-    commands = (
-        (*python, "nbconvert", "--to", "notebook", "--execute", "source.ipynb"),
-        (*python, "papermill", "source.ipynb", str(milled)),
+    path = lab.root / "executed.ipynb"
+    done = subprocess.run(
+        [sys.executable, "-m", *command.split(), str(path)],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=300,
     )
-    options = (f"--output={converted}",), ("--log-level=ERROR", "--no-progress-bar")
-    running = [
-        subprocess.Popen([*command, *rest], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-        for command, rest in zip(commands, options, strict=True)
-    ]
-    for process in running:
-        _, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, errors
-    for path in (converted, milled):
-        executed = nbformat.read(path, as_version=4)
-        assert "widgets" not in executed.metadata
-        assert [set(data) for data in outputs(path)] == [{"text/plain", "text/html"}] * 2
+    assert done.returncode == 0, done.stderr
+    executed = nbformat.read(path, as_version=4)
+    assert "widgets" not in executed.metadata
+    assert [set(data) for data in outputs(path)] == [{"text/plain", "text/html"}] * 2
 
     empty = nbformat.v4.new_notebook()
     template_asks = open_offline(browser, nbconvert.HTMLExporter().from_notebook_node(empty)[0])
-    for path in (converted, milled):
-        page = nbconvert.HTMLExporter().from_filename(str(path))[0]
-        assert open_offline(browser, page, "3 of 5 changed something") == template_asks
+    page = nbconvert.HTMLExporter().from_filename(str(path))[0]
+    assert open_offline(browser, page, "3 of 5 changed something") == template_asks
 
-    notebook = open_notebook("converted.ipynb")
-    check_executed(notebook)
-    notebook.close()
-    notebook.load("milled.ipynb")
+    notebook = open_notebook("executed.ipynb")
     check_executed(notebook)
     assert notebook.errors == []
     assert notebook.outside == []

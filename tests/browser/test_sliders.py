@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.browser.lab import LabServer, NotebookPage, write_notebook
+from tests.browser.lab import WAIT_MS, LabServer, NotebookPage, write_notebook
 
 CELL = """%%tile -t sim:sm_80 --slide block=64,128,65536
 def add(A, N: int = 256, block: int = 64):
@@ -26,7 +26,7 @@ def test_a_move_compiles_anew_and_a_refusal_leaves_the_card(
     notebook = open_notebook("sl.ipynb")
     notebook.run_all()
     assert notebook.cell_errors() == []
-    notebook.page.set_default_timeout(20_000)
+    notebook.page.set_default_timeout(WAIT_MS)
     view = notebook.output(1)
     view.get_by_role("tab", name="Shared memory").click()
     slider = view.get_by_role("slider", name="block")

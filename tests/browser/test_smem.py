@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.browser.lab import LabServer, NotebookPage, write_notebook
+from tests.browser.lab import WAIT_MS, LabServer, NotebookPage, write_notebook
 
 CELLS = [
     "import tileworkbench as tw\nfrom tileworkbench.kernels import matmul\n"
@@ -23,7 +23,7 @@ def test_a_buffer_that_is_chosen_is_marked_and_python_hears_of_it(
     assert notebook.cell_errors() == []
     view = notebook.output(1)
     box = view.locator("g[data-buffer=B_shared]")
-    notebook.page.set_default_timeout(10_000)
+    notebook.page.set_default_timeout(WAIT_MS)
     box.click()
     assert "tw-chosen" in (box.get_attribute("class") or "")
     assert view.locator("tr.tw-current").first.inner_text().startswith("B_shared")

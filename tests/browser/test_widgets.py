@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.lab import LabServer, NotebookPage, write_notebook
+from tests.browser.lab import WAIT_MS, LabServer, NotebookPage, write_notebook
 from tests.viz.sample import full_view
 from tileworkbench.viz.model.page import save_html
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-SECONDS = 10_000  # milliseconds
 SETUP = f"""\
 import sys
 from dataclasses import replace
@@ -57,7 +56,7 @@ def notebook(
     opened = open_notebook("widgets.ipynb")
     opened.run_all()
     assert opened.cell_errors() == []
-    opened.page.set_default_timeout(2 * SECONDS)
+    opened.page.set_default_timeout(WAIT_MS)
     yield opened
     assert opened.errors == []
     assert opened.outside == []
@@ -157,14 +156,14 @@ def test_a_saved_page_works_offline(browser: Browser, tmp_path: Path) -> None:
     page.goto(path.as_uri())
     page.locator("[data-tab=passes]").click()
     page.locator(".tw-passes").press("j")
-    page.locator(".tw-passes[data-shown='3']").wait_for(timeout=SECONDS)
+    page.locator(".tw-passes[data-shown='3']").wait_for(timeout=WAIT_MS)
     page.locator(".tw-passes input[type=search]").fill("vectorized")
-    page.locator(".tw-found").get_by_text("3 lines in 1 passes").wait_for(timeout=SECONDS)
+    page.locator(".tw-found").get_by_text("3 lines in 1 passes").wait_for(timeout=WAIT_MS)
     page.locator("[data-tab=layouts]").click()
     page.locator(".tw-layouts select").first.select_option("C_local")
     page.locator(".tw-owner[type=number]").last.fill("5")
     page.locator(".tw-owner[type=number]").last.press("Enter")
-    page.locator(".tw-pinned").get_by_text("32 elements").wait_for(timeout=SECONDS)
+    page.locator(".tw-pinned").get_by_text("32 elements").wait_for(timeout=WAIT_MS)
     assert page.locator(".tw-elements").inner_text().startswith("(1, 2) (1, 3) (9, 2) (9, 3)")
     page.locator("[data-tab=code]").click()
     assert "define void @mm" in page.locator(".tw-pane-code").inner_text()
