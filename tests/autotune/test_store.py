@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import subprocess
 import sys
@@ -229,13 +228,22 @@ class TestTrouble:
         (told,) = self.told(tmp_path)
         assert told.startswith(f"tuning results in '{tmp_path}' are not used: ")
 
-    @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write")
-    def test_read_only(self, tmp_path: Path) -> None:
+    def test_read_only(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = tmp_path / "t.sqlite"
-        TuningStore(path).put(key_of("b"), Stored(2.0), ORIGIN)
-        path.chmod(0o400)
-        assert len(self.told(path)) == 1
-        assert TuningStore(path).find([key_of("b")])[key_of("b")].latency == 2.0
+        TuningStore(path).put(key_of("a"), Stored(2.0), ORIGIN)
+        opened = TuningStore._open
+
+        def reading(store: TuningStore, create: bool = False) -> sqlite3.Connection:
+            connection = opened(store, create)  # root may write to every file
+            connection.execute("pragma query_only = 1")
+            return connection
+
+        monkeypatch.setattr(TuningStore, "_open", reading)
+        assert self.told(path) == [
+            f"tuning results in '{path}' are read, and new ones are not kept: attempt to write a "
+            "readonly database"
+        ]
+        assert TuningStore(path).find([key_of("a")])[key_of("a")].latency == 2.0
 
     def test_a_search_goes_on(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         clock = Clock(monkeypatch)

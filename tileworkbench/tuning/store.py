@@ -21,6 +21,7 @@ from tileworkbench.compiler.fast_dataclass import dataclass
 
 FORMAT = 2
 _NAME = "tuning.sqlite"
+_READ_ONLY = 8  # SQLITE_READONLY, without what is in the upper bytes
 _WAIT_SECONDS = 10.0  # for another process that writes
 _MAKE = """
 create table if not exists trials (
@@ -129,12 +130,18 @@ class TuningStore:
             if (self.path, str(error)) in _warned:
                 return
             _warned.add((self.path, str(error)))
-            warnings.warn(
-                f"tuning results in '{self.path}' are not used: {error}; remove the file to begin "
-                "anew",
-                RuntimeWarning,
-                stacklevel=4,
+            said = (
+                f"tuning results in '{self.path}' are read, and new ones are not kept: {error}"
+                if _is_read_only(error)
+                else f"tuning results in '{self.path}' are not used: {error}; remove the file to "
+                "begin anew"
             )
+            warnings.warn(said, RuntimeWarning, stacklevel=4)
+
+
+def _is_read_only(error: Exception) -> bool:
+    """Whether a file could be read, and not written."""
+    return bool(getattr(error, "sqlite_errorcode", 0) & 0xFF == _READ_ONLY)
 
 
 def default_store() -> TuningStore | None:
