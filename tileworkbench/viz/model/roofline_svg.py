@@ -40,8 +40,10 @@ from tileworkbench.viz.model.svg import (
     still,
     text_width,
 )
+from tileworkbench.viz.model.text import clip
 
 WIDTH, HEIGHT = 680, 400
+NAME_LETTERS = 40  # of a kernel's name that are shown
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 16, 14, 44
 _POINT = 7.0  # half of the room that a point takes
 _FAR = 160.0  # pixels that the name of a point may move away from it
@@ -220,7 +222,7 @@ def _roof(roof: _Roof, machine: Machine, colours: Colours) -> str:
     full = roof.ceiling.threads == machine.threads
     style = "" if full else ' stroke-dasharray="5 4" opacity="0.6"'
     title = f"<title>{escape(_name(roof.ceiling))}</title>"
-    (x1, y1), (x2, y2) = roof.line
+    (x1, y1), (x2, y2) = sorted(roof.line)
     return draw_line(x1, y1, x2, y2, _colour(roof, colours), 1.6, style, title)
 
 
@@ -239,7 +241,9 @@ def _roof_name(room: Room, roof: _Roof, colours: Colours) -> str:
 
 
 def _point_text(point: Point, verdict: Verdict) -> str:
-    label = f"{point.name}: {format_rate(point.gflops, rate_unit([point.dtype]))}"
+    label = (
+        f"{clip(point.name, NAME_LETTERS)}: {format_rate(point.gflops, rate_unit([point.dtype]))}"
+    )
     if point.predicted:
         label += ", predicted"
     elif verdict.attainable:

@@ -23,6 +23,8 @@ from tileworkbench.bench.points import (
 from tileworkbench.bench.units import rate_unit
 from tileworkbench.viz.model.labels import BESIDE, Spot
 from tileworkbench.viz.model.roofline_marks import apart, named_together, shown_steps
+from tileworkbench.viz.model.roofline_svg import NAME_LETTERS
+from tileworkbench.viz.model.text import clip
 from tileworkbench.viz.widgets.figure_names import FigureNames
 
 if TYPE_CHECKING:
@@ -85,7 +87,9 @@ def roofline_figure(points: Sequence[Point], machine: Machine) -> Figure:
 
 
 def _point_text(point: Point, verdict: Verdict) -> str:
-    text = f"{point.name}: {format_rate(point.gflops, rate_unit([point.dtype]))}"
+    text = (
+        f"{clip(point.name, NAME_LETTERS)}: {format_rate(point.gflops, rate_unit([point.dtype]))}"
+    )
     if point.predicted:
         return f"{text}, predicted"
     return f"{text}, {verdict.fraction * 100:.0f} %" if verdict.attainable else text
