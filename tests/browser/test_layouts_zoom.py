@@ -5,11 +5,10 @@ the copies of a fragment, layouts of a `ptx:` kernel, and a kernel without any.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.browser.audit import THEMES, use_theme
@@ -44,17 +43,18 @@ WIDE, NARROW = {"width": 1400, "height": 1800}, {"width": 900, "height": 1800}
 READABLE = 14  # pixels of a cell: its label has at least 8
 
 
-@pytest.fixture
-def notebook(
-    lab: LabServer, open_notebook: Callable[[str], NotebookPage]
-) -> Iterator[NotebookPage]:
+def test_the_explorer(lab: LabServer, open_notebook: Callable[[str], NotebookPage]) -> None:
     write_notebook(lab.root / "z.ipynb", *CELLS)
-    opened = open_notebook("z.ipynb")
-    opened.run_cell(0)
-    yield opened
-    opened.page.set_viewport_size(WIDE)
-    use_theme(opened.page, THEMES[0])
-    assert (opened.cell_errors(), opened.errors, opened.outside) == ([], [], [])
+    notebook = open_notebook("z.ipynb")
+    notebook.run_cell(0)
+    check_copies_that_are_sent_in_parts(notebook)
+    check_a_kernel_without_tiles_says_so_in_a_line(notebook)
+    for case in ATOMS:
+        check_atoms_of_large_instructions(notebook, *case)
+    check_zoom_through_themes_and_resizes(notebook)
+    require("nvrtc", missing_nvrtc())
+    check_a_ptx_kernel_has_layouts(notebook)
+    assert (notebook.cell_errors(), notebook.errors, notebook.outside) == ([], [], [])
 
 
 def shown(notebook: NotebookPage, cell: int) -> Locator:
@@ -98,7 +98,7 @@ class Sight:
         )
 
 
-def test_zoom_keeps_what_is_pinned_through_themes_and_resizes(notebook: NotebookPage) -> None:
+def check_zoom_through_themes_and_resizes(notebook: NotebookPage) -> None:
     view = shown(notebook, VIEW)
     tensor = view.locator(".tw-stage-tensor canvas")
     whole = Sight(view)
@@ -138,7 +138,7 @@ def test_zoom_keeps_what_is_pinned_through_themes_and_resizes(notebook: Notebook
     assert (fitted.first, fitted.last) == ([0, 0], [63, 63])
 
 
-def test_copies_that_are_sent_in_parts(notebook: NotebookPage) -> None:
+def check_copies_that_are_sent_in_parts(notebook: NotebookPage) -> None:
     view = shown(notebook, COPIES)
     bar = view.locator(".tw-bar").first
     expect(bar).to_contain_text("copies 0–3 of 16")
@@ -156,8 +156,7 @@ def test_copies_that_are_sent_in_parts(notebook: NotebookPage) -> None:
     expect(view.locator(".tw-hovered")).to_contain_text("12, 13, 14, 15")
 
 
-def test_a_ptx_kernel_has_layouts(notebook: NotebookPage) -> None:
-    require("nvrtc", missing_nvrtc())
+def check_a_ptx_kernel_has_layouts(notebook: NotebookPage) -> None:
     view = shown(notebook, PTX)
     expect(view.locator("select").first).to_have_value("A_shared")
     expect(view.locator(".tw-badges")).to_contain_text("vectors of 16 B")
@@ -165,7 +164,7 @@ def test_a_ptx_kernel_has_layouts(notebook: NotebookPage) -> None:
     expect(view.locator(".tw-steps li").first).to_contain_text("T.gemm · C_local")
 
 
-def test_a_kernel_without_tiles_says_so_in_a_line(notebook: NotebookPage) -> None:
+def check_a_kernel_without_tiles_says_so_in_a_line(notebook: NotebookPage) -> None:
     notebook.run_cell(NOTHING)
     notebook.page.set_default_timeout(WAIT_MS)
     expect(notebook.output(NOTHING)).to_contain_text("the kernel has no tile with a layout")
@@ -186,15 +185,15 @@ PIXEL = """(canvas, [x, y]) => {
 }"""
 
 
-@pytest.mark.parametrize(
-    ("cell", "atoms", "border"),
-    [
-        (WGMMA, ["wgmma.m64n64k16.f16 C 64×64", "wgmma.m64n256k16.f16 A 64×16"], 64 / 128),
-        (MFMA, ["mfma.m32n32k8.f16 C 32×32", "mfma.m32n32k8.f16 A 32×8"], 32 / 64),
-    ],
+# A cell, its largest atom and a smaller one, and where a border of the largest is.
+ATOMS = (
+    (WGMMA, ("wgmma.m64n64k16.f16 C 64×64", "wgmma.m64n256k16.f16 A 64×16"), 64 / 128),
+    (MFMA, ("mfma.m32n32k8.f16 C 32×32", "mfma.m32n32k8.f16 A 32×8"), 32 / 64),
 )
-def test_atoms_of_large_instructions(
-    notebook: NotebookPage, cell: int, atoms: list[str], border: float
+
+
+def check_atoms_of_large_instructions(
+    notebook: NotebookPage, cell: int, atoms: tuple[str, ...], border: float
 ) -> None:
     """The largest one alone at first; with the smaller ones its frame still lies on top."""
     view = shown(notebook, cell)
