@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from docs import api, errors, language, magics
+from docs import api, errors, language, magics, operations
 from docs.course import course_pages
 
 FOLDERS = ("course", "errors", "language")  # written anew each time
@@ -19,6 +19,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield from language.pages()
     yield from api.pages()
     yield from magics.pages()
+    yield from operations.pages()
     yield from errors.pages()
     yield from course_pages()
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 import tileworkbench as tw
-from docs import api, course, errors, magics
+from docs import api, course, errors, magics, operations
 from docs.language import groups
 from tests.notebooks.index import NOTEBOOKS
+from tileworkbench.pytorch import aten, in_torch
 from tileworkbench.viz.magics.grammar import COMMANDS, flags
 from tileworkbench.viz.model.chapters import INDEX
 
@@ -37,6 +38,16 @@ def test_flags_and_commands_are_those_of_the_grammar() -> None:
     assert "`-t`, `--target TARGET`" in text and "`--bench [N]`" in text
     for command in COMMANDS:
         assert f"`%tile {command}" in text
+
+
+def test_every_operation_of_torch_is_in_a_group_or_has_a_reason() -> None:
+    ((_, text),) = operations.pages()
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    groups = {row[0].removeprefix("| "): row[-1] for row in rows}
+    assert {aten.group_of(name) for name in aten.NAMES} == operations.GROUPS.keys()
+    for name in (*aten.NAMES, *in_torch.REASONS):
+        where = in_torch.REASONS.get(name, aten.group_of(name))
+        assert f"`{name}`" in groups[where], name
 
 
 def test_every_class_of_errors_and_every_case_is_there() -> None:

@@ -7,7 +7,7 @@ order of elements.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection
 
 from tileworkbench.pytorch import formulas
 from tileworkbench.pytorch.rows import ROWS
@@ -166,18 +166,21 @@ ONES = tuple(f"aten.{name}.default" for name in ("ones", "ones_like", "new_ones"
 CONSTANTS = (*FILLED, *ZEROS, *ONES)
 
 
+_GROUPS: dict[str, Collection[str]] = {
+    "element-wise": (*MAPS, CONVERSION),
+    "row": ROWS,
+    "product": (*PRODUCTS, *GROUPED),
+    "gather": GATHERS,
+    "window": POOLS,
+    "attention": (ATTENTION,),
+    "view": (*VIEWS, *TRANSPOSITIONS, *SLICES, EXPANSION),
+    "constant": CONSTANTS,
+}
+NAMES = tuple(name for names in _GROUPS.values() for name in names)
+
+
 def group_of(name: str) -> str:
     """The group that an operation is part of in a kernel, "view" and "constant" for what a kernel
     reads through, "torch" for what torch runs itself.
     """
-    groups: dict[str, Container[str]] = {
-        "element-wise": (*MAPS, CONVERSION),
-        "row": ROWS,
-        "product": (*PRODUCTS, *GROUPED),
-        "gather": GATHERS,
-        "window": POOLS,
-        "attention": (ATTENTION,),
-        "view": (*VIEWS, *TRANSPOSITIONS, *SLICES, EXPANSION),
-        "constant": CONSTANTS,
-    }
-    return next((group for group, names in groups.items() if name in names), "torch")
+    return next((group for group, names in _GROUPS.items() if name in names), "torch")
