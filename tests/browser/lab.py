@@ -274,6 +274,18 @@ class NotebookPage:
         self.execute("notebook:run-cell")
         self.wait_idle()
 
+    def run_until(self, index: int, text: str) -> None:
+        """Run a cell again until its output has `text`: the browser sends what was chosen when the
+        kernel has taken the change before.
+        """
+
+        def has_text() -> None:
+            self.run_cell(index)
+            self.page.set_default_timeout(WAIT_MS)
+            assert text in self.output(index).inner_text()
+
+        eventually(self.page, has_text)
+
     def wait_idle(self) -> None:
         """Wait until no cell is queued or running and the kernel says it is idle."""
         self.page.wait_for_function(

@@ -282,13 +282,7 @@ def check_selection(notebook: NotebookPage) -> None:
     view = notebook.output(BANKS)
     view.get_by_role("button", name="store", exact=True).first.click()
     view.locator(".tw-banks[data-degree='1']").wait_for()
-    wanted = f"'line': {line_of('T.copy(A, ')}"
-    for _ in range(100):  # the browser sends a change when the kernel has taken the one before
-        notebook.run_cell(SELECTED)
-        if wanted in notebook.output(SELECTED).inner_text():
-            break
-        notebook.page.wait_for_timeout(200)
-    assert wanted in notebook.output(SELECTED).inner_text()
+    notebook.run_until(SELECTED, f"'line': {line_of('T.copy(A, ')}")
     view.get_by_label("Vector of this store").select_option("4")
     assert "coalesced_width=2 of the copy asks for it" in view.inner_text()
     assert "tried out: as compiled, 4 bytes" in view.inner_text()

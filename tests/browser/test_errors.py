@@ -63,8 +63,7 @@ def test_two_wrong_kernels_show_where(
     view = notebook.output(2)
     assert "all in rows 32-63" in view.locator(".tw-finding").inner_text()
     view.get_by_role("button", name="line").first.click()
-    notebook.run_cell(3)
-    assert "'line':" in notebook.output(3).inner_text()
+    notebook.run_until(3, "'line':")
     grid = view.locator("canvas")
     box = grid.bounding_box()
     assert box is not None

@@ -66,8 +66,7 @@ def test_widgets_render_and_reach_the_kernel(
     button.click()
     button.get_by_text("doubled: 2").wait_for(timeout=WAIT_MS)
     assert notebook.output(11).inner_text().strip() == "0"  # far below, and still in the page
-    notebook.run_cell(11)
-    assert notebook.output(11).inner_text().strip() == "1"
+    notebook.run_until(11, "1")
     assert notebook.errors == []
     assert notebook.outside == []
 

@@ -160,9 +160,7 @@ def test_both_views_follow_the_pointer(notebook: NotebookPage) -> None:
     assert json.loads(view.get_attribute("data-hovered") or "[]") == [[0, 0], [0]]
     hardware.click(position={"x": 36, "y": 22})
     view.locator(".tw-pinned").get_by_text("32 elements, slot by slot").wait_for()
-    notebook.run_cell(STATE)
-    expected = "0 [0, 0] {'buffer': 'C_local', 'element': [0, 0]}"
-    assert notebook.output(STATE).inner_text().strip() == expected
+    notebook.run_until(STATE, "0 [0, 0] {'buffer': 'C_local', 'element': [0, 0]}")
     box = view.get_by_label("mma.m16n8k16 C 16×8")
     assert box.is_checked()
     before = tensor.screenshot()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.browser.lab import WAIT_MS, LabServer, NotebookPage, eventually, write_notebook
+from tests.browser.lab import WAIT_MS, LabServer, NotebookPage, write_notebook
 
 CELLS = [
     "import tileworkbench as tw\nfrom tileworkbench.kernels import matmul\n"
@@ -43,12 +43,7 @@ def check_hover_and_selection(notebook: NotebookPage) -> None:
     assert "data there at" in info.inner_text()
     bar.click()
     line = bar.get_attribute("data-line")
-
-    def is_selected() -> None:  # once the kernel has taken what the browser sends
-        notebook.run_cell(2)
-        assert f"'line': {line}" in notebook.output(2).inner_text()
-
-    eventually(notebook.page, is_selected)
+    notebook.run_until(2, f"'line': {line}")
     assert "tw-chosen" in (bar.get_attribute("class") or "")
     # And from Python: the line of the product marks the products.
     notebook.run_cell(3)

@@ -113,9 +113,7 @@ def test_three_planted_bugs_open_at_their_moment(
     where.get_by_text("Step 3 of 5").wait_for()
     race.get_by_role("button", name="write ▶").click()
     race.get_by_text("No later step writes tile").wait_for()
-    notebook.run_cell(4)
-    page.set_default_timeout(WAIT_MS)
-    assert "'buffer': 'tile'" in notebook.output(4).inner_text()
+    notebook.run_until(4, "'buffer': 'tile'")
 
     # A line of the source goes to its next step; another stage is recorded anew.
     race.locator(".tw-replay-source .tw-line", has_text="T.copy(A, tile)").click()

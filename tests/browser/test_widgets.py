@@ -68,8 +68,7 @@ def test_widgets_render_react_and_reach_the_kernel(notebook: NotebookPage) -> No
     check_layout(notebook)
     check_roofline(notebook)
     check_bench(notebook)
-    notebook.run_cell(STATE)
-    assert notebook.output(STATE).inner_text().strip() == "3 0 [0, 0] layouts C_local True"
+    notebook.run_until(STATE, "3 0 [0, 0] layouts C_local True")
     check_static(notebook)
 
 
