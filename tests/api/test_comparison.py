@@ -12,8 +12,14 @@ import tileworkbench.language as T
 from tests.viz.sanitiser import problems
 from tileworkbench.compiler.diagnostics import ArgumentError, CheckError
 from tileworkbench.kernels import matmul, softmax
-from tileworkbench.viz.model.compared import HTML_LIMIT
+from tileworkbench.viz.model.compared import HTML_LIMIT, comparison_html
 from tileworkbench.viz.model.views import VIEWS
+from tileworkbench.workbench.comparison import Comparison
+
+
+def html_of(found: Comparison) -> str:
+    """What a saved notebook keeps of a comparison."""
+    return comparison_html(found.kernels, found.names)
 
 
 @tw.jit(out_idx=[-1])
@@ -40,7 +46,7 @@ def staged(*numbers: int, target: str = "sim:sm_80") -> list[tw.Kernel]:
     return [tw.compile(each, target=target) for each in made]
 
 
-def differing(found: tw.Comparison, view: str) -> dict[str, tuple[str | None, ...]]:
+def differing(found: Comparison, view: str) -> dict[str, tuple[str | None, ...]]:
     return {fact.label: fact.values for fact in found.views[view].differences}
 
 
@@ -79,7 +85,7 @@ def test_source_passes_and_facts_that_only_one_kernel_has() -> None:
     }
     assert lone and lone.items() <= differing(found, "passes").items()
     assert "-            T.copy(A[bx * block], a)" in found.source_diff.splitlines()
-    html = found._repr_html_()
+    html = html_of(found)
     assert problems(html) == []
     assert "<details" in html and "T.copy(A[bx * block], a)" in html
 
@@ -91,7 +97,7 @@ def test_measurements_are_printed_and_not_saved() -> None:
     time, lacking = differing(found, "card")["time"]
     assert time and lacking == ""
     assert time in str(found)
-    assert time not in found._repr_html_() and "quartiles" not in found._repr_html_()
+    assert time not in html_of(found) and "quartiles" not in html_of(found)
 
 
 def test_one_kernel_on_several_targets() -> None:
@@ -113,7 +119,7 @@ def test_one_kernel_on_several_targets() -> None:
     assert "64 warps" in str(card["occupancy"]["matmul sim:sm_80"])
     assert "(predicted)" in str(card["bound by"]["matmul sim:sm_90"])
     assert (found.source_diff, found.code_diff) == ("", "")
-    page = found._repr_html_()
+    page = html_of(found)
     assert problems(page) == []
     assert "data:image/svg" not in page.partition("Layouts")[2].partition("Banks")[0]
     assert len(page.encode()) <= HTML_LIMIT
@@ -121,7 +127,7 @@ def test_one_kernel_on_several_targets() -> None:
 
 def test_pictures_of_layouts_that_differ() -> None:
     made = (matmul(128, 128, 64, "float16", trans_B=each) for each in (False, True, True))
-    page = tw.compare(*(tw.compile(each, target="sim:sm_80") for each in made))._repr_html_()
+    page = html_of(tw.compare(*(tw.compile(each, target="sim:sm_80") for each in made)))
     assert page.count('alt="B_shared') == 2 and page.count("as in matmul #2") == 1
     assert 'alt="A_shared coloured' not in page and 'alt="C_local' not in page
 
@@ -176,14 +182,14 @@ def test_every_view_is_aligned() -> None:
 
 
 def test_one_roofline_for_all_with_the_ratio_in_words() -> None:
-    page = tw.compare(*staged(2, 3))._repr_html_()
+    page = html_of(tw.compare(*staged(2, 3)))
     assert page.count('alt="roofline of A100') == 1
     said = re.search(r"matmul #2 is ([\d.]+) times as fast as matmul #1: .* \(predicted\)\.", page)
     assert said is not None and float(said.group(1)) > 1
 
 
 def test_a_line_that_was_added_stands_beside_nothing() -> None:
-    page = tw.compare(tile(64, 16, True), tile(64, 16))._repr_html_()
+    page = html_of(tw.compare(tile(64, 16, True), tile(64, 16)))
     rows = re.findall(r"<tr[^>]*>(.*?)</tr>", page)
     copied = next(row for row in rows if "T.copy(A[bx * block], a)" in row and "<b" not in row)
     assert copied.count("T.copy") == 1 and "background-color:rgba(47,128,201" in copied
@@ -212,11 +218,11 @@ def test_the_code_of_two_gpu_kernels_is_compared() -> None:
 
 def test_a_large_comparison_leaves_pictures_out() -> None:
     found = tw.compare(*staged(1, 2, 3, 4))
-    page = found._repr_html_()
+    page = html_of(found)
     assert len(page.encode()) <= HTML_LIMIT
     assert "Not drawn here: run the cell to see it." in page
     assert problems(page) == []
-    many = tw.compare(*staged(1, 2, 3, 4), *staged(1, 2, 3, 4, target="sim:sm_90a"))._repr_html_()
+    many = html_of(tw.compare(*staged(1, 2, 3, 4), *staged(1, 2, 3, 4, target="sim:sm_90a")))
     assert len(many.encode()) <= HTML_LIMIT and "more rows" in many
 
 
@@ -247,7 +253,7 @@ def test_what_a_user_wrote_is_text(name: str) -> None:
 
     labelled(torch.zeros(4), label=name)
     kernel = labelled.kernel
-    assert name not in tw.compare(kernel, kernel)._repr_html_()
+    assert name not in html_of(tw.compare(kernel, kernel))
 
 
 def test_what_bounds_a_kernel_on_each_target() -> None:
@@ -259,4 +265,4 @@ def test_what_bounds_a_kernel_on_each_target() -> None:
         for text in said.values()
     )
     cpu = tw.compile(softmax(128, 512), target="cpu")
-    assert "bound by" not in tw.compare(cpu, cpu)._repr_html_()  # depends on the host
+    assert "bound by" not in html_of(tw.compare(cpu, cpu))  # depends on the host

@@ -113,15 +113,28 @@ def test_the_card_is_live(page: Page) -> None:
     expect(card).to_contain_text("T.clear(C_local)")
 
 
-def test_a_view_is_live_and_a_comparison_is_a_table(page: Page) -> None:
+def test_a_view_is_live(page: Page) -> None:
     from playwright.sync_api import expect
 
-    outputs = page.locator("marimo-anywidget")
-    page.get_by_text("matmul sim:sm_90a").first.wait_for()
-    expect(outputs).to_have_count(2)
-    alone = outputs.nth(1).locator(".tw-view").first
+    alone = page.locator("marimo-anywidget").nth(1).locator(".tw-view").first
     alone.get_by_text("insert_barriers", exact=True).first.click()
     expect(alone).to_contain_text("T.sync_threads()")
+
+
+def test_a_comparison_is_live(page: Page) -> None:
+    """Its tabs open, and in them the views of both kernels, which ask Python."""
+    from playwright.sync_api import expect
+
+    both = page.locator(".tw-comparison")
+    both.get_by_role("tab", name="Banks").click()
+    sides = both.locator(".tw-pane-banks .tw-side")
+    expect(sides).to_have_count(2)
+    for side in sides.all():
+        side.locator("canvas").first.wait_for()
+    both.get_by_role("tab", name="Passes").click()
+    side = both.locator(".tw-pane-passes .tw-side").nth(1)
+    side.get_by_text("specialize_warps", exact=True).first.click()
+    expect(side).to_contain_text("T.threads(128, 128)")
 
 
 @pytest.mark.parametrize("address", ["1"], indirect=True)

@@ -16,7 +16,6 @@ from tileworkbench.viz.model.compared import (
     Compared,
     Fact,
     compare_views,
-    comparison_html,
     names_of,
 )
 from tileworkbench.viz.model.text import clip
@@ -106,12 +105,6 @@ class Comparison:
         source = "same source" if same else "source differs"
         facts = f"{count} fact{'' if count == 1 else 's'} differ{'s' if count == 1 else ''}"
         return f"<compare {' | '.join(self.names)} | {facts}, {source}>"
-
-    def _repr_html_(self) -> str:
-        """All views without what was measured or made for this host, so that a saved notebook does
-        not change.
-        """
-        return comparison_html(self.kernels, self.names)
 
     def _repr_mimebundle_(self, **_options: Any) -> Bundle:
         return comparison_mimebundle(self.kernels, self.names, repr(self))

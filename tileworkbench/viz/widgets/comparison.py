@@ -9,6 +9,7 @@ from typing import Any
 import traitlets
 
 from tileworkbench.viz.model.assets import module, stylesheet
+from tileworkbench.viz.model.bundle import Bundle, in_marimo
 from tileworkbench.viz.model.compared import comparison_html, comparison_model, placed
 from tileworkbench.viz.model.view import KernelView
 from tileworkbench.viz.widgets.base import Answer, ViewWidget
@@ -43,6 +44,11 @@ class ComparisonWidget(ViewWidget):
 
     def answers(self) -> dict[str, Answer]:
         return {"sides": self._names}
+
+    def _repr_mimebundle_(self, **options: Any) -> Bundle:
+        if in_marimo():  # which takes models only from a cell that runs
+            _ = self.sides
+        return super()._repr_mimebundle_(**options)
 
     def _names(self, _content: dict[str, Any]) -> dict[str, Any]:
         return {"models": [side.model_id for side in self.sides]}
