@@ -85,6 +85,7 @@ def test_reciprocal_roots_of_subnormal_numbers() -> None:
     assert "v_rsq_f32" in assembly and "v_div_fmas" not in assembly
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("target", ["sim:gfx942", "emu:gfx942", "sim:sm_80"])
 @pytest.mark.parametrize(("rows", "columns"), [(4, 256), (2, 1024), (8, 48)])
 def test_sums_of_a_thread(target: str, rows: int, columns: int) -> None:

@@ -33,6 +33,7 @@ def test_histogram_in_shared_memory():
     check_everywhere(kernel, arguments, equals(H=expected + 7))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     "dtype",
     ["float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "uint64", "int64"],

@@ -19,6 +19,7 @@ def integers(*shape):
     return (random_array(shape, "int32") % 5).astype(np.float32)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("mask", [0b0011, 0b1010, 0b1111, 0b0100])
 @pytest.mark.parametrize("tma", [False, True])
 def test_the_lowest_block_of_the_mask_loads_for_all(tma, mask):

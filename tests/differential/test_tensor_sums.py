@@ -41,7 +41,9 @@ def as_array(values, dtype):
     return values.astype(dtype)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "uint32"])
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float16", "int32", pytest.param("uint32", marks=pytest.mark.slow)]
+)
 def test_blocks_that_meet(dtype):
     kernel = sums(dtype)
     given, expected = arguments(dtype)

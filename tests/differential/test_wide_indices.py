@@ -88,6 +88,7 @@ def expected(first: int, size: int) -> dict[range, int]:
 STARTS = [("cpu", 0), ("cpu", EDGE - 2), ("cpu", EDGE - 1), ("sim:sm_80", EDGE - 2)]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("target", "first"), STARTS)
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 def test_elements_beyond_32_bits(kernel, target, first):

@@ -41,6 +41,7 @@ def test_one_kernel_for_rows_of_every_length(dtype):
         check(given)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("size", [(3, 100), (65, 1100)])
 @pytest.mark.parametrize("static", [False, True])
 def test_rows_after_every_pass(size, static):

@@ -205,6 +205,7 @@ def test_every_function_compiles_and_agrees_with_numpy(level: Level, dtype: str)
         np.testing.assert_allclose(got, expected, rtol=4 * np.finfo(NUMPY[dtype]).eps, err_msg=op)
 
 
+@pytest.mark.covering(1)
 @EVERY_LEVEL
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_conversions_are_exact_in_every_bit(level: Level, dtype: str) -> None:

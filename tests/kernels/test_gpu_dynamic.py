@@ -51,6 +51,7 @@ def run(kernel: tw.Kernel, m: int, n: int, k: int) -> None:
     np.testing.assert_allclose(c, a.astype(np.float64) @ b.astype(np.float64), atol=1e-4)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("whole_vectors", [False, True])
 @pytest.mark.parametrize("target", TARGETS)
 def test_one_kernel_for_every_size(target: str, whole_vectors: bool) -> None:

@@ -171,6 +171,7 @@ def test_integers_are_those_of_torch(dtype: Any) -> None:
     assert not report.in_torch
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("rows", [1, 40])
 def test_weights_in_the_packed_form_of_torch(rows: int, dtype: Any) -> None:

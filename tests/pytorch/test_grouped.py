@@ -191,6 +191,7 @@ def sent(ids: Any, order: Any, weights: Any, x: Any) -> Any:
     return weights[order], order // 2, offs, back, x.exp() + 1
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("rows", [1, 2, 7, 300])
 @pytest.mark.parametrize("ids", ["all", "one"])
 def test_rows_are_sent_by_one_kernel(rows: int, ids: str) -> None:
@@ -236,6 +237,7 @@ def test_places_that_are_written_to(count: int) -> None:
             tiled(*args)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.int8])
 @pytest.mark.parametrize("divisor", [2, 7, -3])
 def test_quotients_of_integers_are_rounded_down(dtype: Any, divisor: int) -> None:

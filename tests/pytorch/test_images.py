@@ -197,6 +197,7 @@ def test_statistics_that_change_are_seen() -> None:
         torch.testing.assert_close(tiled(x), F.relu(norm(x)), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("trains", [True, False])
 def test_gradients_of_a_residual_block(order: Any, trains: bool) -> None:

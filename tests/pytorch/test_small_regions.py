@@ -21,6 +21,7 @@ def model(x: Any, weight: Any, decay: Any) -> Any:
     return torch.sort((x @ weight).relu()).values * scale.sum(), sums, scale
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("length", [64, 126])
 def test_few_elements_are_one_kernel(length: int, dtype: Any) -> None:

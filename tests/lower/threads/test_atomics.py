@@ -59,6 +59,7 @@ def test_a_tile_of_registers(dtype: str, arch: str) -> None:
     np.testing.assert_array_equal(c.astype(np.float64), expected)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("count", [2, 4])
 @pytest.mark.parametrize(("dtype", "arch"), CASES)
 def test_neighbours_that_the_user_names(dtype: str, arch: str, count: int) -> None:

@@ -76,6 +76,7 @@ DTYPES = [
 ]  # fmt: skip
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("transpose_a", BOTH)
 @pytest.mark.parametrize("transpose_b", BOTH)
 @pytest.mark.parametrize(("dtype", "result", "depth"), DTYPES)
@@ -109,6 +110,7 @@ def test_turing_has_smaller_instructions(dtype: str, result: str) -> None:
         assert run.issued["mma"] == 32
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("a", ["shared", "fragment"])
 @pytest.mark.parametrize("b", ["shared", "fragment"])
 @pytest.mark.parametrize(

@@ -64,6 +64,7 @@ def chosen(kernel: tw.Kernel) -> list[Fragment | None]:
     return [s.loop_layout for s in statements(program.body) if isinstance(s, Parallel)]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("name", LAYOUTS)
 @pytest.mark.parametrize("loop", ["copy", "update", "store"])
 def test_a_fragment_follows_the_loop(loop: str, name: str) -> None:

@@ -87,6 +87,7 @@ TILES = [
 ]  # fmt: skip
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("transpose_a", BOTH)
 @pytest.mark.parametrize("transpose_b", BOTH)
 @pytest.mark.parametrize(("dtype", "result", "tile"), TILES)

@@ -74,6 +74,7 @@ SHAPES = [
 ]  # fmt: skip
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize(("shape", "dim"), SHAPES)
 @pytest.mark.parametrize("src", ["fragment", "shared"])
 @pytest.mark.parametrize("dst", ["fragment", "shared"])
@@ -134,6 +135,7 @@ def test_values_are_converted_to_the_result_first() -> None:
     reduce((16, 64), 1, "sum", "float16", "float32")
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("threads", [32, 48, 64, 96, 128, 256])
 @pytest.mark.parametrize("shape", [(64, 32), (3, 96), (16, 20), (32, 2, 5)])
 def test_any_number_of_threads(threads: int, shape: tuple[int, ...]) -> None:

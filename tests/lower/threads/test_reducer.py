@@ -54,6 +54,7 @@ def contribute(
     return run
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("index", ["i", "j", "0", "i, j", "i // 4"])
 @pytest.mark.parametrize("kind", ["add", "max"])
 def test_every_index(kind: str, index: str) -> None:

@@ -48,6 +48,7 @@ def ratios(kernel):
 OTHERS = [pytest.param(arch, marks=pytest.mark.slow) for arch in ("sm_75", "sm_90")]
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a", *OTHERS])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("columns", [32, 64, 128])
