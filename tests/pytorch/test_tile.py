@@ -121,6 +121,26 @@ def test_element_wise_operations_are_those_of_torch(dtype: Any) -> None:
     assert {name for name, _ in report.in_torch} <= {"aten.flip.default"}
 
 
+def test_comparisons_of_comparisons_are_not_chained() -> None:
+    def call(x: Any, y: Any) -> Any:
+        same, other = (x > 0) == (y > 0), (x > 0) < (y > 1)
+        return same & (x < 2), other | (x < -2), torch.logical_xor(x > 0, y > 0) & (y < 2)
+
+    x, y = torch.randn(300), torch.randn(300)
+    tiled = tw.tile(call, keep_slower=True)
+    assert all(map(torch.equal, tiled(x, y), call(x, y)))
+    assert tiled.report.parts and not tiled.report.in_torch
+
+
+def test_powers() -> None:
+    def call(x: Any) -> Any:
+        return sum(x.abs() ** power for power in (-2, -1, -0.5, 0.5, 1, 1.5, 2, 3, 4))
+
+    report, x = Report(), torch.randn(16, 64)
+    close(compiled(call, report)(x), call(x))
+    assert not report.in_torch
+
+
 @pytest.mark.covering(1)
 @pytest.mark.parametrize(
     "call",

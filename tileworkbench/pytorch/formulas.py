@@ -156,7 +156,10 @@ def power(x: Term, exponent: Any) -> Term:
         0.5: sqrt,
         -0.5: rsqrt,
         1: lambda x: x,
+        4: lambda x: x * x * (x * x),
+        1.5: lambda x: x * sqrt(x),
         -1: lambda x: 1.0 / x,
+        -2: lambda x: 1.0 / (x * x),
     }
     if exponent not in known:
         raise NoRuleError(f"the power {exponent}")

@@ -266,8 +266,10 @@ def _text(term: Term, leaf: Write) -> tuple[str, int]:
     if op == "neg":
         return f"-{_inside(args[0], leaf, _UNARY)}", _UNARY
     level = _LEVELS[op]
-    # What stands on the right of an operator of its own level is in parentheses.
-    left, right = _inside(args[0], leaf, level), _inside(args[1], leaf, level + 1)
+    # What stands on the right of an operator of its own level is in parentheses, and a comparison
+    # on either side of one: Python would chain them.
+    left = _inside(args[0], leaf, level + (op in _COMPARISONS))
+    right = _inside(args[1], leaf, level + 1)
     return f"{left} {op} {right}", level
 
 
