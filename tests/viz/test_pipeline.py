@@ -58,7 +58,7 @@ def test_other_stages_do_not_free_registers() -> None:
     assert crowded is not None and (crowded.blocks, crowded.limited_by) == (2, "registers")
     told = sentences(replace(view, occupancy=crowded))
     fewer = next(text for text in told if text.startswith("num_stages = 2 "))
-    assert fewer.endswith("2 blocks at once instead of 2 (limit: registers).")
+    assert fewer.endswith("2 blocks at once, as now (limit: registers).")
 
 
 def test_stages_that_do_not_fit_are_named() -> None:

@@ -30,8 +30,10 @@ def source(view: KernelView) -> str:
     return (
         f"The {count} lines of your kernel. The number before a line is what it costs, and the "
         f"darker its ground, the more; {len(costs)} lines cost something. By a rough estimate of "
-        f"the time most goes to line {most['line']}, {100 * most['weight']:.0f} %. Click a line to "
-        f"see its intermediate representation after each pass and its generated code.{cached}"
+        "the time, with rates that are the same for every machine, most goes to line "
+        f"{most['line']}, {100 * most['weight']:.0f} %; the roofline predicts the time on one "
+        "machine. Click a line to see its intermediate representation after each pass and its "
+        f"generated code.{cached}"
     )
 
 

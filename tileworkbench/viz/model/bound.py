@@ -22,7 +22,8 @@ def bound_model(point: Point, machine: Machine) -> dict[str, Any]:
         known = "not known" if verdict.wrong or verdict.bound == "unknown" else verdict.bound
         return {"text": f"{known}. {verdict.sentence}", "line": verdict.line}
     cause, time_us = next(iter(point.causes.by_cause().items()))
-    share = f"{time_us / point.causes.total_us * 100:.0f} % of the predicted time"
+    share = f"{time_us / point.causes.total_us * 100:.0f} % of the predicted "
+    share += "time" if point.predicted else format_time(point.causes.total_us)
     if point.predicted:
         measured_us, how = math.nan, "predicted"
     else:

@@ -207,9 +207,8 @@ def _other_stages(view: KernelView, pipeline: Pipeline) -> list[str]:
         other = occupancy(arch, shared.threads, bytes_, now.registers)
         if other is not None:
             blocks = f"{other.blocks} block{'s' if other.blocks != 1 else ''}"
-            texts.append(
-                f"{text}: {blocks} at once instead of {now.blocks} (limit: {other.limited_by})."
-            )
+            than = ", as now" if other.blocks == now.blocks else f" instead of {now.blocks}"
+            texts.append(f"{text}: {blocks} at once{than} (limit: {other.limited_by}).")
     if now.advice:
         texts.append(f"{now.advice[0].upper()}{now.advice[1:]}.")
     return texts

@@ -276,7 +276,7 @@ export function render({ model, el, data }) {
         list.row("needed", `${phase.ideal}`),
         list.row("busiest bank", busiest.length > 1
           ? `${busiest[0][0]} and ${busiest.length - 1} more` : `${busiest[0][0]}`),
-        list.row("words of it", [...busiest[0][1].keys()].slice(0, 8).join(", ")),
+        list.row("wanted of it", wordNames([...busiest[0][1].keys()])),
         tw.div("tw-hint tw-faint", "Point at a cell to see its lane, click to pin it. Arrow keys " +
           "walk through a picture that has the focus."));
       return;
@@ -344,4 +344,9 @@ export function render({ model, el, data }) {
   choose(costly?.index, false);
   select();
   return scope.dispose;
+}
+
+/** The words of a bank by their numbers: "word 0", "words 0, 32". */
+function wordNames(/** @type {number[]} */ words) {
+  return `word${words.length > 1 ? "s" : ""} ${words.slice(0, 8).join(", ")}`;
 }

@@ -4,7 +4,7 @@ import * as tw from "./common.js";
 /** The numbers of a line, by which lines are shaded too. */
 /** @type {Record<string, Metric>} */
 export const METRICS = {
-  weight: { label: "estimated time", show: (v) => `${(v * 100).toFixed(0)} %`, of: (c) => c.weight },
+  weight: { label: "rough share of the time", show: (v) => `${(v * 100).toFixed(0)} %`, of: (c) => c.weight },
   global: { label: "global memory", show: tw.bytesText, of: (c) => c.global_bytes },
   shared: { label: "shared memory", show: tw.bytesText, of: (c) => c.shared_bytes },
   flops: { label: "operations", show: tw.countText, of: (c) => c.flops },
