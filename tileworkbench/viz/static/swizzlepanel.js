@@ -35,7 +35,7 @@ export function swizzlePanel({ tile, mine, measure, attempt, apply }) {
     if (rows.length) take(rows[0]);
   });
   const node = tw.el("fieldset", { class: "tw-swizzle" },
-    tw.el("legend", {}, `Swizzle<B, M, S> of ${tile.name}`),
+    tw.el("legend", {}, `Try a Swizzle<B, M, S> for ${tile.name}`),
     tw.div("tw-faint", "The B bits of an element's place from bit M + S on are XORed into those from bit M " +
       "on, so that elements below each other lie in different banks; with S below 0 those from M on into those " +
       "from M − S on."),
