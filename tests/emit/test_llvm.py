@@ -255,12 +255,21 @@ def test_casts(level: str, source: str, target: str) -> None:
 
 
 @LEVELS
-def test_float_to_int_saturates(level: str) -> None:
-    params = '    A: T.Tensor((4,), "float32"),\n    C: T.Tensor((4,), "int32"),'
-    body = "for v in T.vectorized(4):\n    C[v] = T.int32(A[v])\n"
-    a, c = np.array([1e20, -1e20, np.nan, 2.9], np.float32), np.zeros(4, np.int32)
-    run(parse(kernel(params, body)), {"A": a, "C": c}, level)
-    assert c.tolist() == [2**31 - 1, -(2**31), 0, 2]
+@pytest.mark.parametrize("source", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "target", [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+)
+def test_float_to_int_saturates(level: str, source: str, target: str) -> None:
+    least, most = (int(limit) for limit in (np.iinfo(target).min, np.iinfo(target).max))
+    inside = [0.0, -0.0, 0.9, -0.9, 2.9, 100.5, float(np.nextafter(np.dtype(source).type(most), 0))]
+    beyond = [most + 1.0, 2.0 * most, 1e20, np.inf, 1e30, least - 1e19, -1e20, -np.inf, np.nan]
+    values = np.array([*inside, *beyond], source)
+    expected = [int(value) for value in values[: len(inside)]] + [most] * 5 + [least] * 3 + [0]
+    params = f'    A: T.Tensor((16,), "{source}"),\n    C: T.Tensor((17,), "{target}"),'
+    body = f"for v in T.vectorized(16):\n    C[v] = T.{target}(A[v])\nC[16] = T.{target}(A[10])\n"
+    c = np.zeros(17, target)
+    run(parse(kernel(params, body)), {"A": values, "C": c}, level)
+    assert c.tolist() == [*expected, most]
 
 
 @LEVELS

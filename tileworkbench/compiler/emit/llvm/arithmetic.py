@@ -8,6 +8,7 @@ from tileworkbench.compiler.emit.llvm.convert import convert
 from tileworkbench.compiler.emit.llvm.emitter import Emitter, Value, memory_type, register_type
 from tileworkbench.compiler.emit.llvm.extrema import emit_extremum, emit_quiet
 from tileworkbench.compiler.emit.llvm.float8 import narrow_float8
+from tileworkbench.compiler.emit.llvm.float_to_int import float_to_int
 from tileworkbench.compiler.emit.llvm.philox import emit_philox
 from tileworkbench.compiler.emit.llvm.text import EmittedFunction, VectorType
 from tileworkbench.compiler.emit.llvm.vector_math import emit_vector_math, write_vector_math
@@ -226,9 +227,7 @@ class Arithmetic:
         if source.is_float and dtype.is_float:
             return self._float_to_float(value, dtype)
         if source.is_float:
-            sign = "si" if dtype.kind == "int" else "ui"
-            callee = f"llvm.fpto{sign}.sat.{want.mangled}.{have.mangled}"
-            text = self.out.call(want, callee, (have, value.text))
+            text = float_to_int(self.out, value.text, have, want, dtype.kind == "int")
             if dtype.is_packed:
                 text = self._limited(Value(text, dtype, value.lanes)).text
         elif dtype.is_float:
