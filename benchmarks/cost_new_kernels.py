@@ -1,6 +1,6 @@
 """More kernels as users write them for `cost_cases.py`: other operations than in the other files.
 
-They and their configurations were written before the model or the clock had seen any of them.
+They were held out when they were written, and have been looked at since.
 """
 
 from __future__ import annotations

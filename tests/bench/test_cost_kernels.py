@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.functional import huber_loss
 
 import tileworkbench as tw
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-MODULES = ("cost_user_kernels", "cost_new_kernels")
+MODULES = ("cost_user_kernels", "cost_new_kernels", "cost_held_out_kernels")
 M, N, K = 32, 64, 48
 
 
@@ -104,12 +105,45 @@ CASES: dict[str, tuple[tuple[int, ...], dict[str, tuple[int, ...]], tuple[Any, .
         (X, Y),
         lambda x, y: ((x - y) ** 2 * (y > 0)).sum(1),
     ),
+    "causal_convolution": (
+        (M, N),
+        BOTH,
+        (of(M + 3, N), of(4, N)),
+        lambda x, w: sum(w[t] * x[t : t + M] for t in range(4)),
+    ),
+    "huber": ((M, N), BOTH, (X, Y), lambda x, y: huber_loss(x, y, reduction="none").sum(1)),
+    "batched_products": (
+        (3, M, N, K),
+        {"block_M": (8, 32), "block_N": (16, 64)},
+        (of(3, M, K), of(3, K, N)),
+        torch.bmm,
+    ),
+    "group_norm": (
+        (M, 3, N),
+        ROWS,
+        (of(M, 3, N),),
+        lambda x: torch.nn.functional.layer_norm(x, (N,)),
+    ),
+    "column_variance": ((M, N), BOTH, (X,), lambda x: x.var(0, correction=0)),
+    "longest_paths": (
+        (M, N, 64),
+        BOTH,
+        (of(M, 64), of(64, N)),
+        lambda a, b: (a[:, :, None] + b).amax(1),
+    ),
+    "gated_product": (
+        (M, N, K),
+        {"block_M": (16, 32), "block_N": (16, 64), "block_K": (16, 48)},
+        (of(M, K), of(K, N), of(K, N)),
+        lambda x, u, v: (x @ u).sigmoid() * (x @ v),
+    ),
+    "half_softmax": ((M, N), ROWS, (X.bfloat16(),), lambda x: x.float().softmax(1).bfloat16()),
 }
 
 
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Callable[..., Any]]]:
-    """The kernels of both files by name."""
+    """The kernels of all files by name."""
     monkeypatch.syspath_prepend(str(FOLDER))
     modules = [importlib.import_module(name) for name in MODULES]
     yield {

@@ -144,3 +144,29 @@ def test_neighbours_are_fetched_once() -> None:
 
     assert bytes_of(1) == bytes_of(64) == 512 * 4
     assert bytes_of(513) == 2 * 512 * 4
+
+
+def test_what_a_loop_inside_another_loads_again_is_in_the_cache() -> None:
+    """A row that 16 rows of a tile use is fetched once a block, one that is used 64 KiB later is
+    not.
+    """
+
+    def bytes_of(columns: int) -> float:
+        @T.prim_func
+        def kernel(X: T.Tensor((32, columns), "float32")):
+            Y = T.empty((16, columns), "float32")
+            with T.Kernel(1):
+                tile = T.alloc_fragment((16, columns), "float32")
+                T.clear(tile)
+                for k in T.serial(32):
+                    for i, j in T.Parallel(16, columns):
+                        tile[i, j] = tile[i, j] + X[k, j]
+                T.copy(tile, Y[0, 0])
+            return Y
+
+        (grid,) = grids(tw.compile(kernel).stats.lowered)
+        moved = grid.block.moved.items()
+        return sum(bytes_ for (_, buffer), bytes_ in moved if buffer.name == "X")
+
+    assert bytes_of(64) == 32 * 64 * 4
+    assert bytes_of(1 << 15) == 16 * 32 * 4 * (1 << 15)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 
 from tileworkbench.compiler.fast_dataclass import dataclass
@@ -29,7 +30,8 @@ class BlockWork:
     `spent` is by site and kind: ``arithmetic``, ``division``, ``scalar``, ``scattered``, ``chain``,
     ``conflicts``, ``loop``, ``packing``, or the name of a function. `products` are the operations
     of micro-kernels by site and element type, `moved` the bytes of each tensor by site and tensor,
-    and `written` those of them that are stored; `accessed` are the bytes of all loads and stores of
+    `far` those of them that come from behind the second cache, and `written` those that are stored;
+    `accessed` are the bytes of all loads and stores of
     a site, tiles included.
     """
 
@@ -37,6 +39,7 @@ class BlockWork:
     products: dict[tuple[int, str], float] = field(default_factory=dict)
     moved: dict[tuple[int, Buffer], float] = field(default_factory=dict)
     written: dict[tuple[int, Buffer], float] = field(default_factory=dict)
+    far: dict[tuple[int, Buffer], float] = field(default_factory=dict)
     accessed: dict[int, float] = field(default_factory=dict)
     total_ns: float = 0.0  # of `spent`
 
@@ -65,6 +68,18 @@ class BlockWork:
         """More bytes that are loaded or stored."""
         self.accessed[site] = self.accessed.get(site, 0.0) + bytes_
 
+    def keep(
+        self, near: Mapping[tuple[int, Buffer], float], far: Mapping[tuple[int, Buffer], float]
+    ) -> None:
+        """Of what a site moves of a tensor, only the part `near` comes from outside of the
+        innermost cache, and only the part `far` from behind the next.
+        """
+        for key, bytes_ in self.moved.items():
+            self.far[key] = bytes_ * far.get(key, 1.0)
+            self.moved[key] = bytes_ * near.get(key, 1.0)
+            if key in self.written:
+                self.written[key] *= near.get(key, 1.0)
+
     def mean(self, blocks: int) -> BlockWork:
         """The work of one block, where this is that of several."""
         return BlockWork(
@@ -75,8 +90,8 @@ class BlockWork:
             {key: operations / blocks for key, operations in self.products.items()},
             {key: bytes_ / blocks for key, bytes_ in self.moved.items()},
             {key: bytes_ / blocks for key, bytes_ in self.written.items()},
-            {site: bytes_ / blocks for site, bytes_ in self.accessed.items()},
-            self.total_ns / blocks,
+            accessed={site: bytes_ / blocks for site, bytes_ in self.accessed.items()},
+            total_ns=self.total_ns / blocks,
         )
 
 

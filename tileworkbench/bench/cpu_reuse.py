@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 
 from tileworkbench.bench.cpu_block import Env
+from tileworkbench.bench.cpu_extent import Extent
 from tileworkbench.bench.cpu_terms import bytes_of, in_registers, value_of
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import expr as ir
@@ -46,15 +47,18 @@ def kept(between: float, cache: float) -> float:
 
 @dataclass(slots=True)
 class Piece:
-    """A statement with all below it: the distinct bytes it touches of each buffer, and those that
-    it fetches into a cache which has none of them at its start.
+    """A statement with all below it: the distinct bytes it touches of each buffer, all that it
+    accesses, and those that it fetches into a cache which has none of them at its start.
     """
 
     touched: dict[Buffer, float] = field(default_factory=dict)
     missed: Bytes = field(default_factory=dict)
+    accessed: Bytes = field(default_factory=dict)
     written: set[Buffer] = field(default_factory=set)
-    # Of each buffer, the variables that its addresses here depend on.
+    # Of each buffer, the variables that its addresses here depend on; of its largest access, if its
+    # elements are in a row, the address and what is accessed.
     moves: dict[Buffer, set[Var]] = field(default_factory=dict)
+    extents: dict[Buffer, tuple[Expr, Extent]] = field(default_factory=dict)
 
     @property
     def size(self) -> float:
@@ -85,12 +89,57 @@ def tile_misses(block: st.For, env: Env, cache: float) -> dict[int, float]:
     return by_site
 
 
+def tensor_misses(block: st.For, env: Env, cache: float) -> Bytes:
+    """Which part of what a block moves of tensors is not in a cache of `cache` bytes, by site and
+    tensor: the rest are elements that it, or a block shortly before it, has accessed.
+    """
+    reuse, inside = Reuse(cache), {**env, block.var.name: 0}
+    whole = reuse.piece(block.body, inside, block.site)
+    count = int(value_of(block.stop, env) or 0)
+    before = reuse.distances(count)
+    new: dict[Buffer, float] = {}
+    for buffer, (index, extent) in whole.extents.items():
+        shifts = [(reuse.shift(index, block.var, blocks, inside), blocks) for blocks in before]
+        had = (
+            extent.common(shift) * kept(blocks * whole.size, cache) * (1 - blocks / count)
+            for shift, blocks in shifts
+            if shift is not None
+        )
+        new[buffer] = 1 - max(had, default=0.0)
+    return {
+        (site, buffer): whole.missed[site, buffer] / bytes_ * new.get(buffer, 1.0)
+        for (site, buffer), bytes_ in whole.accessed.items()
+        if buffer.scope == "global" and bytes_ > 0
+    }
+
+
 class Reuse:
     """A walk over the statements of a block, for a cache of so many bytes."""
 
     def __init__(self, cache: float) -> None:
         self.cache = cache
         self.names: dict[Var, set[Var]] = {}
+        self.lets: dict[Var, Expr] = {}
+
+    def shift(self, index: Expr, var: Var, steps: int, env: Env) -> int | None:
+        """How many elements an address moves with so many steps of a variable, if that is known."""
+        further = {**env, var.name: env[var.name] + steps}
+        for name, value in self.lets.items():
+            there = value_of(value, further)
+            if there is not None:
+                further[name.name] = there
+        here, there = value_of(index, env), value_of(index, further)
+        return None if here is None or there is None else int(there) - int(here)
+
+    def distances(self, blocks: int) -> list[int]:
+        """How many blocks before one of so many stand its neighbours in each dimension."""
+        numbers = {
+            int(node.value)
+            for value in self.lets.values()
+            for node in walk(value)
+            if isinstance(node, ir.Const) and node.dtype.is_int
+        }
+        return sorted(number for number in numbers | {1} if 0 < number < blocks)
 
     def piece(self, stmt: st.Stmt, env: Env, site: int) -> Piece:
         """What `stmt` touches and fetches."""
@@ -117,6 +166,7 @@ class Reuse:
                 if value is not None:
                     env[stmt.var.name] = value
                 self.names[stmt.var] = _variables(stmt.value, self.names)
+                self.lets[stmt.var] = stmt.value
             part = self.piece(stmt, env, site)
             if not part.touched:
                 continue
@@ -154,8 +204,19 @@ class Reuse:
         for buffer, bytes_ in body.touched.items():
             moves = loop.var in body.moves[buffer]
             most = float(bytes_of(buffer))
-            whole.touched[buffer] = min(bytes_ * trips, most) if moves else bytes_
+            all_ = bytes_ * trips if moves else bytes_
+            if moves and buffer in body.extents:
+                index, extent = body.extents[buffer]
+                by = self.shift(index, loop.var, stride or 1, env)
+                if by is not None:
+                    extent = extent.over(abs(by), trips)
+                    whole.extents[buffer] = index, extent
+                    all_ = extent.size * buffer.dtype.bytes
+            elif buffer in body.extents:
+                whole.extents[buffer] = body.extents[buffer]
+            whole.touched[buffer] = min(all_, most)
         whole.missed = {key: bytes_ * trips for key, bytes_ in body.missed.items()}
+        whole.accessed = {key: bytes_ * trips for key, bytes_ in body.accessed.items()}
         for buffer, bytes_ in body.touched.items():
             again = bytes_ * trips - whole.touched[buffer]
             whole.save(buffer, again * _factor(body, buffer) * still)
@@ -169,10 +230,15 @@ def _factor(piece: Piece, buffer: Buffer) -> float:
 
 def _join(whole: Piece, part: Piece) -> None:
     for buffer, size in part.touched.items():
-        whole.touched[buffer] = max(whole.touched.get(buffer, 0.0), size)
+        if size > whole.touched.get(buffer, 0.0):
+            whole.touched[buffer] = size
+            whole.extents.pop(buffer, None)
+            if buffer in part.extents:
+                whole.extents[buffer] = part.extents[buffer]
         whole.moves.setdefault(buffer, set()).update(part.moves[buffer])
-    for key, size in part.missed.items():
-        whole.missed[key] = whole.missed.get(key, 0.0) + size
+    for all_, some in ((whole.missed, part.missed), (whole.accessed, part.accessed)):
+        for key, size in some.items():
+            all_[key] = all_.get(key, 0.0) + size
     whole.written |= part.written
 
 
@@ -180,15 +246,20 @@ def _leaf(stmt: st.Stmt, site: int, names: Mapping[Var, set[Var]]) -> Piece:
     """One statement without others below it; `names` has the variables that names stand for."""
     piece = Piece()
     for buffer, bytes_, indices, stored in _accesses(stmt):
+        if len(indices) == 1 and bytes_ > piece.touched.get(buffer, 0.0):
+            piece.extents[buffer] = indices[0], Extent(bytes_ / buffer.dtype.bytes)
         piece.touched[buffer] = max(piece.touched.get(buffer, 0.0), bytes_)
         moves = piece.moves.setdefault(buffer, set())
         for index in indices:
             moves |= _variables(index, names)
         if stored:
             piece.written.add(buffer)
-    if not isinstance(stmt, tile.MicroGemm | tile.Pack):  # which fetch ahead of their use
-        for buffer, bytes_ in piece.touched.items():
-            piece.missed[site, buffer] = bytes_ * _factor(piece, buffer)
+    if isinstance(stmt, tile.MicroGemm | tile.Pack):  # which fetch ahead of their use, and no rows
+        piece.extents.clear()
+        return piece
+    for buffer, bytes_ in piece.touched.items():
+        piece.missed[site, buffer] = bytes_ * _factor(piece, buffer)
+    piece.accessed = dict(piece.missed)
     return piece
 
 

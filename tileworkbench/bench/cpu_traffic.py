@@ -5,8 +5,9 @@ They are estimated from the lowered program and the sizes of the caches
 
 - a tensor comes once from the innermost level that holds all tensors of the kernel together, since
   a call before this one may have left them there;
-- what blocks access again comes from the innermost level that holds that tensor alone, whatever
-  lies between two accesses;
+- what a block, or one shortly before it, has accessed comes from a core's caches while they still
+  have it (`cpu_reuse.py`); what else is accessed again from the innermost level that holds that
+  tensor alone;
 - private caches hold as much as the threads have together; of data about as large as a cache it
   serves part;
 - every load and store passes through L1, those of tiles too; those that have to come back from
@@ -105,16 +106,14 @@ def site_traffic(lowered: Program, threads: int) -> dict[int, LevelBytes]:
     `threads` threads run.
     """
     works = tuple(grids(lowered))
-    moved: dict[tuple[int, Buffer], float] = {}
+    moved, far = moved_by(works)
     passed: dict[int, float] = {}
     for grid in works:
-        for key, bytes_ in grid.block.moved.items():
-            moved[key] = moved.get(key, 0.0) + bytes_ * grid.blocks
         for site, bytes_ in grid.block.accessed.items():
             passed[site] = passed.get(site, 0.0) + bytes_ * grid.blocks
     levels = host_levels(threads)
     behind: dict[int, LevelBytes] = {site: {"L1": bytes_} for site, bytes_ in passed.items()}
-    for each in serve(moved, workers(works, threads), levels):
+    for each in serve(moved, far, workers(works, threads), levels):
         passing = behind[each.site]
         for level in levels[1 : levels.index(each.level) + 1]:
             passing[level] = passing.get(level, 0.0) + each.bytes_
@@ -136,10 +135,22 @@ def workers(works: Collection[GridWork], threads: int) -> int:
     return max((min(threads, grid.blocks) for grid in works), default=1)
 
 
-def serve(
-    moved: Mapping[tuple[int, Buffer], float], threads: int, levels: Collection[str]
-) -> Iterator[Served]:
-    """Which level serves which bytes of `moved`, which has those of each tensor by site."""
+Moved = dict[tuple[int, Buffer], float]
+"""Bytes by site and tensor."""
+
+
+def moved_by(works: Collection[GridWork]) -> tuple[Moved, Moved]:
+    """What all blocks move from outside of a core's first cache, and of its second."""
+    moved, far = Moved(), Moved()
+    for grid in works:
+        for all_, one in ((moved, grid.block.moved), (far, grid.block.far)):
+            for key, bytes_ in one.items():
+                all_[key] = all_.get(key, 0.0) + bytes_ * grid.blocks
+    return moved, far
+
+
+def serve(moved: Moved, far: Moved, threads: int, levels: Collection[str]) -> Iterator[Served]:
+    """Which level serves which bytes of `moved`, those of `far` from behind the second cache."""
     totals: dict[Buffer, float] = {}
     for (_, buffer), bytes_ in moved.items():
         totals[buffer] = totals.get(buffer, 0.0) + bytes_
@@ -147,8 +158,11 @@ def serve(
     home = holding_shares(sum(once.values()), threads, levels)
     for (site, buffer), bytes_ in moved.items():
         first = bytes_ * once[buffer] / totals[buffer] if totals[buffer] else 0.0
+        again = min(bytes_ - first, max(far[site, buffer] - first, 0.0))
         near = holding_shares(once[buffer], threads, levels)
-        for shares, part, repeated in ((home, first, False), (near, bytes_ - first, True)):
+        soon = {"L2": 1.0} if "L2" in levels else near
+        parts = (home, first, False), (near, again, True), (soon, bytes_ - first - again, True)
+        for shares, part, repeated in parts:
             for level, share in shares.items():
                 if part * share > 0:
                     times = totals[buffer] / once[buffer]

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from tileworkbench.bench.cpu_block import BlockWork, Env, GridWork
 from tileworkbench.bench.cpu_conflicts import lines_again
 from tileworkbench.bench.cpu_ports import Piece, Ports, division_spare, overlap, scalar_ns, waits
+from tileworkbench.bench.cpu_reuse import tensor_misses
 from tileworkbench.bench.cpu_terms import (
     carrier,
     covers,
@@ -40,6 +41,7 @@ from tileworkbench.bench.operation_rates import (
 )
 from tileworkbench.bench.probes import host_isa
 from tileworkbench.compiler.analysis.access import depends_on
+from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.emit.llvm.lane_access import lane_pattern
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import stmt as st
@@ -62,6 +64,7 @@ _SCATTERED, _LEFT, _SCALAR_FUNCTION, _ATOMIC, _LINE = 2.4, 2.0, 40.0, 20.0, 14.0
 # What an operation on one element takes of that on a vector, functions above all; a logarithm,
 # which goes to integer registers and back, takes nearly as long.
 _ONE, _ONE_LOGARITHM = 0.5, 0.9
+_FORESEEN = 8  # iterations of a loop whose end is foreseen
 _SAMPLES = 12  # blocks that stand for a grid
 
 
@@ -82,7 +85,10 @@ def grids(lowered: Program, rates: OperationRates | None = None) -> Iterator[Gri
                 inner = {**env, stmt.var.name: number}
                 walker.whole(stmt.body, inner, stmt.site)
             if blocks:
-                yield GridWork(stmt.site, blocks, walker.block.mean(len(samples)), stmt, dict(env))
+                block = walker.block.mean(len(samples))
+                caches = processor.cache_sizes()
+                block.keep(*(tensor_misses(stmt, env, size) for size in (caches.l1, caches.l2)))
+                yield GridWork(stmt.site, blocks, block, stmt, dict(env))
 
 
 class Walker:
@@ -162,7 +168,7 @@ class Walker:
         cycle_ns = self.rates.of(CYCLE)
         if not trips:
             return
-        left = _LEFT if trips > 1 else 0.0
+        left = _LEFT if trips > _FORESEEN else 0.0
         self.block.add(site, "loop", times * left * cycle_ns)
         if not is_innermost(loop):
             self.block.add(site, "loop", times * trips * cycle_ns)

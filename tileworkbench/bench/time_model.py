@@ -28,7 +28,7 @@ from tileworkbench.bench.cpu_block import GridWork, Spent
 from tileworkbench.bench.cpu_phases import Phase, phases
 from tileworkbench.bench.cpu_reuse import tile_misses
 from tileworkbench.bench.cpu_terms import bytes_of
-from tileworkbench.bench.cpu_traffic import Served, serve
+from tileworkbench.bench.cpu_traffic import Moved, Served, moved_by, serve
 from tileworkbench.bench.cpu_work import grids
 from tileworkbench.bench.operation_rates import OperationRates, assumed_rates
 from tileworkbench.bench.parts import Causes, Part
@@ -43,7 +43,7 @@ from tileworkbench.compiler.ir.program import Program, Stage
 
 # Microseconds of a call and of a block; nanoseconds per byte of a fresh page, which the C library
 # asks the system for from so many bytes on.
-_CALL_US, _WAKE_US, _BLOCK_US = 6.0, 3.0, 0.004
+_CALL_US, _WAKE_US, _BLOCK_US = 6.0, 3.0, 0.0015
 _FRESH_NS, _FRESH_BYTES = 0.15, 32 << 20
 _CORE, _MEMORY = "core", "memory"  # what parts keep busy
 
@@ -116,7 +116,8 @@ def predict_time(
     wake = _WAKE_US if used > 1 else 0.0
     overhead = _CALL_US + wake + model.block_us + fresh * _FRESH_NS / 1e3
     memory: dict[str, float] = {}
-    for each in serve(model.moved, used, model.levels):
+    model.moved, far = moved_by(works)
+    for each in serve(model.moved, far, used, model.levels):
         rate = machine.find(each.level, BANDWIDTH, used)
         if rate is not None and each.level != "L1":  # loads and stores are counted as such
             # A line that is stored to is fetched first.
@@ -145,7 +146,7 @@ class _Model:
         self.rates = rates or assumed_rates(2 * self.lanes / self.peak("float32"))
         self.levels = tuple(name for name in LEVELS if machine.find(name, BANDWIDTH) is not None)
         self.compute_us = self.packing_us = self.tiles_us = self.block_us = 0.0
-        self.moved: dict[tuple[int, Buffer], float] = {}
+        self.moved: Moved = {}
         self.stored: dict[tuple[int, Buffer], float] = {}
         self.computes: dict[int, float] = {}  # microseconds by site, with its tiles
         self.waiting: dict[Phase, list[tuple[Served, float]]] = {}
@@ -187,8 +188,6 @@ class _Model:
         self.tiles(grid, workers, rounds)
         self.waiting |= {phase: [] for phase in phases(grid.loop, dict(grid.env))}
         self.block_us += rounds * _BLOCK_US
-        for key, bytes_ in block.moved.items():
-            self.moved[key] = self.moved.get(key, 0.0) + bytes_ * blocks
         for key, bytes_ in block.written.items():
             self.stored[key] = self.stored.get(key, 0.0) + bytes_ * blocks
         return workers

@@ -1,0 +1,100 @@
+"""What loops access and share, as counted from all addresses one by one."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tileworkbench as tw
+import tileworkbench.language as T
+from tests.tiers import examples
+from tileworkbench.bench.cpu_extent import Extent
+from tileworkbench.bench.cpu_traffic import serve
+from tileworkbench.bench.cpu_work import grids
+from tileworkbench.compiler.device.host import processor
+
+ROW = 4096
+
+
+@st.composite
+def nests(draw: st.DrawFn) -> list[tuple[int, int]]:
+    """Strides and trips of the loops around a vector of 16, from the innermost: along a row, over
+    rows, over shifted rows.
+    """
+    columns = draw(st.integers(1, 8))
+    along = draw(st.sampled_from([4, 8, 16]))
+    rows, shifted = draw(st.integers(1, 6)), draw(st.integers(1, 6))
+    return [(along, columns), (ROW, rows), (ROW, shifted)]
+
+
+def addresses(nest: list[tuple[int, int]]) -> set[int]:
+    starts = itertools.product(*(range(0, stride * trips, stride) for stride, trips in nest))
+    return {sum(start) + lane for start in starts for lane in range(16)}
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(nests(), st.integers(0, 8), st.sampled_from([0, 3, 16, 64]))
+def test_sizes_and_common_parts_are_those_of_the_addresses(
+    nest: list[tuple[int, int]], rows: int, columns: int
+) -> None:
+    extent = Extent(16)
+    for stride, trips in nest:
+        extent = extent.over(stride, trips)
+    all_ = addresses(nest)
+    assert extent.size == len(all_)
+    shift = rows * ROW + columns
+    shared = all_ & {address + shift for address in all_}
+    assert extent.common(shift) == pytest.approx(len(shared) / len(all_))
+    assert extent.common(-shift) == extent.common(shift)
+
+
+def taps(columns: int) -> Any:
+    """Sums of four rows after each other, a row a block."""
+
+    @T.prim_func
+    def kernel(X: T.Tensor((1027, columns), "float32")):
+        Y = T.empty((1024, columns), "float32")
+        with T.Kernel(1024) as row:
+            total = T.alloc_fragment((columns,), "float32")
+            T.clear(total)
+            for t in T.serial(4):
+                for j in T.Parallel(columns):
+                    total[j] = total[j] + X[row + t, j]
+            T.copy(total, Y[row, 0])
+        return Y
+
+    return kernel
+
+
+def test_rows_of_the_block_before_come_from_the_cache_that_still_has_them() -> None:
+    def bytes_of(columns: int) -> tuple[float, float]:
+        (grid,) = grids(tw.compile(taps(columns)).stats.lowered)
+        near, far = (
+            sum(bytes_ for (_, buffer), bytes_ in moved.items() if buffer.name == "X")
+            for moved in (grid.block.moved, grid.block.far)
+        )
+        return near / columns / 4, far / columns / 4
+
+    caches = processor.cache_sizes()
+    assert bytes_of(64) == pytest.approx((1, 1), rel=0.01)  # one of four rows is new
+    assert bytes_of(caches.l1 // 8) == pytest.approx((4, 1), rel=0.01)  # a block has three times that
+    assert bytes_of(caches.l2 // 2) == pytest.approx((4, 4), rel=0.01)
+
+
+def test_what_comes_from_behind_the_second_cache_once_is_served_by_it_again() -> None:
+    (grid,) = grids(tw.compile(taps(processor.cache_sizes().l1 // 8)).stats.lowered)
+    blocks = grid.blocks
+    moved, far = (
+        {key: bytes_ * blocks for key, bytes_ in each.items()}
+        for each in (grid.block.moved, grid.block.far)
+    )
+    served = [each for each in serve(moved, far, 1, ("L1", "L2", "L3")) if each.buffer.name == "X"]
+    again = sum(each.bytes_ for each in served if each.again)
+    assert {each.level for each in served if each.again and each.bytes_ > again / 100} == {"L2"}
+    assert again == pytest.approx(
+        3 * sum(each.bytes_ for each in served if not each.again), rel=0.02
+    )
