@@ -64,3 +64,17 @@ def test_gradients_have_no_small_regions() -> None:
     y = torch.randn(40, requires_grad=True)
     tiled = tw.tile(lambda x, y: torch.sort(x).values.sum() * ((y.exp() + 1).cumsum(0) * 2).sum())
     tiled.check(x, y)
+
+
+def test_zeros_like_a_value_of_the_region() -> None:
+    """What they have the form of is not computed before them."""
+
+    def call(x: Any, y: Any) -> Any:
+        a = (x * 2 + 1).tanh()
+        return torch.zeros_like(a) + a * y + torch.full_like(a, 2.0) * torch.ones_like(a.t()).t()
+
+    for shape in ((8, 8), (3, 100)):
+        torch._dynamo.reset()
+        tiled, x, y = tw.tile(call, keep_slower=True), torch.randn(shape), torch.randn(shape)
+        torch.testing.assert_close(tiled(x, y), call(x, y))
+        assert tiled.report.parts

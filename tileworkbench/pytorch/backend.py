@@ -16,7 +16,7 @@ from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.runtime.collection import uncollected
 from tileworkbench.pytorch.calls import Call
 from tileworkbench.pytorch.copies import drop_copies
-from tileworkbench.pytorch.folding import fold_constants
+from tileworkbench.pytorch.folding import drop_examples, fold_constants
 from tileworkbench.pytorch.groups import Group
 from tileworkbench.pytorch.growing import (
     LEAST_ELEMENTS,
@@ -73,6 +73,7 @@ def compile_graph(
     """
     import torch.fx
 
+    drop_examples(module.graph)
     fold_constants(module)
     drop_copies(module.graph)
     use_vectors(module.graph)

@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from tileworkbench.pytorch import aten
-from tileworkbench.pytorch.nodes import Node, is_number, name_of, readers_of, value_of
+from tileworkbench.pytorch.nodes import (
+    Node,
+    filled_with,
+    has_fixed_sizes,
+    is_number,
+    name_of,
+    readers_of,
+    value_of,
+)
 
 _MOST_ELEMENTS = 1 << 20  # of a tensor that is kept
 _WITHOUT_CONTENTS = ("aten.empty.", "aten.empty_like.", "aten.new_empty", "aten.empty_strided.")
@@ -36,6 +44,29 @@ def fold_constants(module: Any) -> None:
         held.meta = dict(node.meta)
         node.replace_all_uses_with(held)
     graph.eliminate_dead_code()
+
+
+def drop_examples(graph: Any) -> None:
+    """Let no tensor of one number wait for one that it only has the form of: `zeros_like(x)` of
+    fixed sizes is `full(...)`. Of tensors in other orders it stays.
+    """
+    import torch
+
+    for node in list(graph.nodes):
+        number = filled_with(node)
+        if number is None or not node.all_input_nodes or not has_fixed_sizes(node):
+            continue
+        value = value_of(node)
+        if isinstance(number, torch.fx.Node) or not value.is_contiguous():
+            continue
+        form = {"dtype": value.dtype, "device": value.device}
+        with graph.inserting_before(node):
+            made = graph.call_function(
+                torch.ops.aten.full.default, (list(value.shape), number), form
+            )
+        made.meta = dict(node.meta)
+        node.replace_all_uses_with(made)
+        graph.erase_node(node)
 
 
 def _is_constant(node: Node, known: Mapping[Node, Any]) -> bool:

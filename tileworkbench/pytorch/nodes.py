@@ -153,11 +153,26 @@ def is_tuple(node: Node) -> bool:
 
 
 def constant_of(node: Node) -> Any:
-    """The number that a node fills a tensor with, None for other nodes."""
+    """The number that a node fills a tensor with, None for other nodes. One that waits for a tensor
+    of fixed sizes, which it only has the form of, is none: see `folding.drop_examples`.
+    """
+    filled = filled_with(node)
+    if filled is None or all(map(is_number, node.all_input_nodes)):
+        return filled
+    return None if has_fixed_sizes(node) else filled
+
+
+def filled_with(node: Node) -> Any:
+    """The number that a node fills a tensor with, whatever it reads."""
     name = name_of(node)
     if name in aten.FILLED:
         return node.args[aten.FILLED[name]]
     return 0 if name in aten.ZEROS else 1 if name in aten.ONES else None
+
+
+def has_fixed_sizes(node: Node) -> bool:
+    """Whether no size of a node's tensor is open."""
+    return all(isinstance(size, int) for size in value_of(node).shape)
 
 
 def is_for_channels(node: Node, operand: Node) -> bool:
