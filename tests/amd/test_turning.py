@@ -59,7 +59,10 @@ def test_products_of_bytes(dtype: str, tile: Tile, trans_a: bool) -> None:
 
 
 @pytest.mark.hip
-@pytest.mark.parametrize(("dtype", "tile", "trans_a"), BYTES)
+@pytest.mark.parametrize(
+    ("dtype", "tile", "trans_a"),
+    [*BYTES[::2], *(pytest.param(*each, marks=pytest.mark.slow) for each in BYTES[1::2])],
+)
 def test_the_text_turns_bytes(dtype: str, tile: Tile, trans_a: bool) -> None:
     require("hip", clang.missing_compiler())
     check("emu:gfx950", tile, trans_a, False, dtype=dtype)
