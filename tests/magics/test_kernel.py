@@ -200,6 +200,7 @@ def test_an_interrupt_stops_a_kernel_and_leaves_everything_usable(remote: Remote
 
 
 def test_an_interrupt_of_the_cells_python_leaves_the_namespace(remote: RemoteNotebook) -> None:
+    remote.run("FACTOR = 'mine'")
     cell = "%%tile -D FACTOR=2\nimport time\nprint('running', flush=True)\ntime.sleep(60 * FACTOR)"
     done = remote.run(cell, interrupt_at="running")
     (error,) = done.errors
