@@ -56,9 +56,9 @@ def taps(columns: int) -> Any:
     """Sums of four rows after each other, a row a block."""
 
     @T.prim_func
-    def kernel(X: T.Tensor((1027, columns), "float32")):
-        Y = T.empty((1024, columns), "float32")
-        with T.Kernel(1024) as row:
+    def kernel(X: T.Tensor((259, columns), "float32")):
+        Y = T.empty((256, columns), "float32")
+        with T.Kernel(256) as row:
             total = T.alloc_fragment((columns,), "float32")
             T.clear(total)
             for t in T.serial(4):
@@ -80,9 +80,10 @@ def test_rows_of_the_block_before_come_from_the_cache_that_still_has_them() -> N
         return near / columns / 4, far / columns / 4
 
     caches = processor.cache_sizes()
-    assert bytes_of(64) == pytest.approx((1, 1), rel=0.01)  # one of four rows is new
-    assert bytes_of(caches.l1 // 8) == pytest.approx((4, 1), rel=0.01)  # a block has three times that
-    assert bytes_of(caches.l2 // 2) == pytest.approx((4, 4), rel=0.01)
+    assert bytes_of(64) == pytest.approx((1, 1), rel=0.02)  # one of four rows is new
+    # Five rows are a block's, more than twice a cache.
+    assert bytes_of(caches.l1 // 8) == pytest.approx((4, 1), rel=0.02)
+    assert bytes_of(caches.l2 // 2) == pytest.approx((4, 4), rel=0.02)
 
 
 def test_what_comes_from_behind_the_second_cache_once_is_served_by_it_again() -> None:
