@@ -91,7 +91,7 @@ def test_on_a_cpu_the_share_of_vectors() -> None:
 
 
 def test_on_a_cpu_the_bytes_of_each_level(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By hand: tensors of 2 MiB, one of which an L2 of 4 MiB holds beside other data, not both."""
+    """By hand: tensors of 2 MiB, which an L2 of 4 MiB does not hold both; rows of 4 KiB."""
 
     @T.prim_func
     def twice(A: T.Tensor((512, 1024), "float32"), B: T.Tensor((512, 1024), "float32")):
@@ -110,11 +110,11 @@ def test_on_a_cpu_the_bytes_of_each_level(monkeypatch: pytest.MonkeyPatch) -> No
         line: [getattr(costs[line], name) / tensor for name in LEVEL_BYTES.values()]
         for line in ("T.copy(A[row, 0], tile)", "B[row, i] = tile[i] + A[row, i]")
     }
-    # The tile becomes a register. A is read twice, B written once. Both together are in L3; A alone
-    # is in L2, and each line has half of what A is read again for.
+    # The tile becomes a register. A is read twice, B written once. Both together are in L3; the row
+    # that is read again was read just before, and L1 has it still.
     assert levels == {
-        "T.copy(A[row, 0], tile)": [1, 1, 0.5, 0],
-        "B[row, i] = tile[i] + A[row, i]": [2, 2, 1.5, 0],
+        "T.copy(A[row, 0], tile)": [1, 1, 1, 0],
+        "B[row, i] = tile[i] + A[row, i]": [2, 1, 1, 0],
     }
     assert kernel.traffic == {"L1": 3 * tensor, "L2": 3 * tensor, "L3": 2 * tensor}
 
