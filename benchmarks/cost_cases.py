@@ -334,16 +334,18 @@ SEEN = (
         {"M": 512, "N": 4096},
         {"block_M": (1, 4, 16), "block_N": (64, 256, 1024, 4096)},
     ),
-)
-
-# Said before any of them was measured or predicted.
-HELD_OUT = (
+    # Held out until it showed that blocks share rows.
     Case(
         "causal convolution 1024x1024",
         causal_convolution,
         {"M": 1024, "N": 1024},
         ELEMENTS,
     ),
+)
+
+# Said before any of them was measured or predicted. The model has changed since with the causal
+# convolution in view, which stood among them.
+HELD_OUT = (
     Case(
         "Huber's loss of rows 512x4096",
         huber,
