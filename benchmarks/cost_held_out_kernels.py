@@ -1,5 +1,5 @@
-"""Kernels for `cost_cases.py` that the time model was not looked at with: written, with their
-configurations, before the model or the clock had seen any of them. One has been looked at since (`cost_cases.py`).
+"""Kernels for `cost_cases.py` that were written, with their configurations, before the model or the
+clock had seen any of them. One has been looked at since; `cost_cases.py` says which.
 """
 
 from __future__ import annotations
