@@ -11,7 +11,7 @@ import tileworkbench.language as T
 from tests.bench.test_time_model import MACHINE
 from tileworkbench.bench import operation_rates
 from tileworkbench.bench.cpu_ports import Ports
-from tileworkbench.bench.cpu_reuse import kept, tile_misses
+from tileworkbench.bench.cpu_reuse import Reused, kept
 from tileworkbench.bench.cpu_traffic import holding_shares
 from tileworkbench.bench.cpu_work import grids
 from tileworkbench.bench.operation_rates import (
@@ -47,7 +47,7 @@ def predict(made, threads: int = 1, rates: OperationRates | None = None) -> Pred
 
 def misses(made, cache: float) -> float:
     (grid,) = grids(tw.compile(made).stats.lowered)
-    return sum(tile_misses(grid.loop, {}, cache).values())
+    return sum(Reused(grid.loop, {}, cache).tile_misses().values())
 
 
 def test_a_cache_keeps_less_the_more_lies_between() -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.expr import Buffer
+
+if TYPE_CHECKING:
+    from tileworkbench.bench.cpu_reuse import Reused
 
 Env = dict[str, int | float | bool]
 
@@ -104,3 +108,4 @@ class GridWork:
     block: BlockWork
     loop: st.For
     env: Env  # what is known around the launch
+    reused: Mapping[float, Reused]  # by the size of a cache

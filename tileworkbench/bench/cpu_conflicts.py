@@ -12,11 +12,11 @@ from __future__ import annotations
 import math
 
 from tileworkbench.bench.cpu_block import Env
-from tileworkbench.bench.cpu_terms import value_of
+from tileworkbench.bench.cpu_terms import shift
 from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
+from tileworkbench.compiler.ir.expr import Buffer, Var
 from tileworkbench.compiler.ir.rewrite import walk
 
 _WAY, _LINE = 4096, 64  # bytes
@@ -34,7 +34,7 @@ def lines_again(body: st.Stmt, var: Var, around: Var, trips: int, env: Env) -> i
         if not isinstance(node, ir.Load | st.Store) or not node.indices:
             continue
         index, size = node.indices[-1], node.buffer.dtype.bytes
-        down, along = (_stride(index, each, env) * size for each in (var, around))
+        down, along = (abs(shift(index, each, env) or 0) * size for each in (var, around))
         if down < _LINE or not 0 < along < _LINE:
             continue
         places = _WAY // math.gcd(down, _WAY)
@@ -42,10 +42,3 @@ def lines_again(body: st.Stmt, var: Var, around: Var, trips: int, env: Env) -> i
             stored = 2 if isinstance(node, st.Store) else 1
             fetched[node.buffer] = max(fetched.get(node.buffer, 0), stored)
     return sum(fetched.values())
-
-
-def _stride(index: Expr, var: Var, env: Env) -> int:
-    """How many elements an index moves with a variable, 0 where that is not known."""
-    here = value_of(index, env)
-    there = value_of(index, {**env, var.name: env[var.name] + 1})
-    return 0 if here is None or there is None else abs(int(there) - int(here))

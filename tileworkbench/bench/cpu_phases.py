@@ -22,7 +22,7 @@ from dataclasses import replace
 
 from tileworkbench.bench.cpu_block import Env
 from tileworkbench.bench.cpu_reuse import Piece, Reuse
-from tileworkbench.bench.cpu_terms import value_of
+from tileworkbench.bench.cpu_terms import shift, value_of
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import stmt as st
@@ -145,23 +145,16 @@ def _run(nest: st.For, around: st.For | None, env: Env) -> tuple[int, bool]:
     least, jumps = _PAGE, False
     for load in _loads(nest):
         index, run = load.indices[-1], 1
-        strides = {var: _stride(index, var, start) for var in trips}
-        apart = 1 if around is None else _stride(index, around.var, start)
+        strides = {var: shift(index, var, start) for var in trips}
+        apart = 1 if around is None else shift(index, around.var, start)
         if apart is None or None in strides.values():
             continue
-        for stride, count in sorted((strides[var] or 0, trips[var] or 0) for var in trips):
+        for stride, count in sorted((abs(strides[var] or 0), trips[var] or 0) for var in trips):
             # Every so many elements of each line are lines in a row.
             if count and 0 < stride <= max(run, _LINE // load.buffer.dtype.bytes):
                 run = max(run, stride * int(count))
         if around is None:
-            apart = max((int(stride or 0) for stride in strides.values()), default=0)
-        if apart > run and (around is not None or apart * load.buffer.dtype.bytes >= _PAGE):
+            apart = max((abs(stride or 0) for stride in strides.values()), default=0)
+        if abs(apart) > run and (around is not None or apart * load.buffer.dtype.bytes >= _PAGE):
             least, jumps = min(least, run * load.buffer.dtype.bytes), True
     return least, jumps
-
-
-def _stride(index: ir.Expr, var: ir.Var, start: Env) -> int | None:
-    """How many elements an index moves with a variable, None where that is not known."""
-    origin = value_of(index, start)
-    moved = value_of(index, {**start, var.name: start.get(var.name, 0) + 1})
-    return None if origin is None or moved is None else abs(int(moved) - int(origin))

@@ -21,7 +21,7 @@ from dataclasses import field
 
 from tileworkbench.bench.cpu_block import Env
 from tileworkbench.bench.cpu_extent import Extent
-from tileworkbench.bench.cpu_terms import bytes_of, in_registers, value_of
+from tileworkbench.bench.cpu_terms import bytes_of, in_registers, shift, value_of
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import stmt as st
@@ -74,43 +74,52 @@ class Piece:
                 bytes_ -= spared
 
 
-def tile_misses(block: st.For, env: Env, cache: float) -> dict[int, float]:
-    """Bytes of tiles that a block fetches from behind a cache of `cache` bytes, by site; `block` is
-    the loop over blocks, whose tiles are the same memory for all of them.
+class Reused:
+    """What a block, with all blocks before it, finds in a cache of `cache` bytes; `block` is the
+    loop over blocks.
     """
-    whole = Reuse(cache).piece(block.body, {**env, block.var.name: 0}, block.site)
-    for buffer, bytes_ in whole.touched.items():
-        if buffer.scope != "global":
-            whole.save(buffer, bytes_ * _factor(whole, buffer) * kept(whole.size, cache))
-    by_site: dict[int, float] = {}
-    for (site, buffer), bytes_ in whole.missed.items():
-        if buffer.scope != "global" and bytes_ > 0:
-            by_site[site] = by_site.get(site, 0.0) + bytes_
-    return by_site
 
+    def __init__(self, block: st.For, env: Env, cache: float) -> None:
+        self.block, self.cache, self.env = block, cache, {**env, block.var.name: 0}
+        self.reuse = Reuse(cache)
+        self.whole = self.reuse.piece(block.body, self.env, block.site)
 
-def tensor_misses(block: st.For, env: Env, cache: float) -> Bytes:
-    """Which part of what a block moves of tensors is not in a cache of `cache` bytes, by site and
-    tensor: the rest are elements that it, or a block shortly before it, has accessed.
-    """
-    reuse, inside = Reuse(cache), {**env, block.var.name: 0}
-    whole = reuse.piece(block.body, inside, block.site)
-    count = int(value_of(block.stop, env) or 0)
-    before = reuse.distances(count)
-    new: dict[Buffer, float] = {}
-    for buffer, (index, extent) in whole.extents.items():
-        shifts = [(reuse.shift(index, block.var, blocks, inside), blocks) for blocks in before]
-        had = (
-            extent.common(shift) * kept(blocks * whole.size, cache) * (1 - blocks / count)
-            for shift, blocks in shifts
-            if shift is not None
-        )
-        new[buffer] = 1 - max(had, default=0.0)
-    return {
-        (site, buffer): whole.missed[site, buffer] / bytes_ * new.get(buffer, 1.0)
-        for (site, buffer), bytes_ in whole.accessed.items()
-        if buffer.scope == "global" and bytes_ > 0
-    }
+    def tile_misses(self) -> dict[int, float]:
+        """Bytes of tiles that a block fetches from behind the cache, by site; tiles are the same
+        memory for all blocks.
+        """
+        still = kept(self.whole.size, self.cache)
+        rest = Piece(missed=dict(self.whole.missed))
+        for buffer, bytes_ in self.whole.touched.items():
+            if buffer.scope != "global":
+                rest.save(buffer, bytes_ * _factor(self.whole, buffer) * still)
+        by_site: dict[int, float] = {}
+        for (site, buffer), bytes_ in rest.missed.items():
+            if buffer.scope != "global" and bytes_ > 0:
+                by_site[site] = by_site.get(site, 0.0) + bytes_
+        return by_site
+
+    def tensor_misses(self) -> Bytes:
+        """Which part of what a block moves of tensors is not in the cache, by site and tensor: the
+        rest are elements that it, or a block shortly before it, has accessed.
+        """
+        new = {buffer: 1 - self._had(*extent) for buffer, extent in self.whole.extents.items()}
+        return {
+            (site, buffer): self.whole.missed[site, buffer] / bytes_ * new.get(buffer, 1.0)
+            for (site, buffer), bytes_ in self.whole.accessed.items()
+            if buffer.scope == "global" and bytes_ > 0
+        }
+
+    def _had(self, index: Expr, extent: Extent) -> float:
+        """The part of an extent that a block before this one has left in the cache."""
+        count = int(value_of(self.block.stop, self.env) or 0)
+        had = 0.0
+        for blocks in self.reuse.distances(count):
+            by = shift(index, self.block.var, self.env, blocks, self.reuse.lets)
+            if by is not None:
+                still = kept(blocks * self.whole.size, self.cache)
+                had = max(had, extent.common(by) * still * (1 - blocks / count))
+        return had
 
 
 class Reuse:
@@ -120,16 +129,6 @@ class Reuse:
         self.cache = cache
         self.names: dict[Var, set[Var]] = {}
         self.lets: dict[Var, Expr] = {}
-
-    def shift(self, index: Expr, var: Var, steps: int, env: Env) -> int | None:
-        """How many elements an address moves with so many steps of a variable, if that is known."""
-        further = {**env, var.name: env[var.name] + steps}
-        for name, value in self.lets.items():
-            there = value_of(value, further)
-            if there is not None:
-                further[name.name] = there
-        here, there = value_of(index, env), value_of(index, further)
-        return None if here is None or there is None else int(there) - int(here)
 
     def distances(self, blocks: int) -> list[int]:
         """How many blocks before one of so many stand its neighbours in each dimension."""
@@ -207,7 +206,7 @@ class Reuse:
             all_ = bytes_ * trips if moves else bytes_
             if moves and buffer in body.extents:
                 index, extent = body.extents[buffer]
-                by = self.shift(index, loop.var, stride or 1, env)
+                by = shift(index, loop.var, env, stride or 1, self.lets)
                 if by is not None:
                     extent = extent.over(abs(by), trips)
                     whole.extents[buffer] = index, extent

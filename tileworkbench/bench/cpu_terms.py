@@ -44,6 +44,25 @@ def value_of(value: Expr, env: Mapping[str, int | float | bool]) -> int | float 
         return None
 
 
+def shift(
+    index: Expr,
+    var: Var,
+    env: Mapping[str, int | float | bool],
+    steps: int = 1,
+    names: Mapping[Var, Expr] | None = None,
+) -> int | None:
+    """How many elements an address moves with so many steps of a variable, None where that is not
+    known; `names` has what stands for names that depend on it, in their order.
+    """
+    further = {**env, var.name: env.get(var.name, 0) + steps}
+    for name, value in (names or {}).items():
+        there = value_of(value, further)
+        if there is not None:
+            further[name.name] = there
+    here, there = value_of(index, env), value_of(index, further)
+    return None if here is None or there is None else int(there) - int(here)
+
+
 def in_registers(buffer: Buffer, lanes: float) -> bool:
     """Whether accesses of `lanes` lanes are of a whole tile, which then needs no memory."""
     return buffer.scope != "global" and bytes_of(buffer) == lanes * buffer.dtype.bytes

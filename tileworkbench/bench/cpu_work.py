@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from tileworkbench.bench.cpu_block import BlockWork, Env, GridWork
 from tileworkbench.bench.cpu_conflicts import lines_again
 from tileworkbench.bench.cpu_ports import Piece, Ports, division_spare, overlap, scalar_ns, waits
-from tileworkbench.bench.cpu_reuse import tensor_misses
+from tileworkbench.bench.cpu_reuse import Reused
 from tileworkbench.bench.cpu_terms import (
     carrier,
     covers,
@@ -87,8 +87,9 @@ def grids(lowered: Program, rates: OperationRates | None = None) -> Iterator[Gri
             if blocks:
                 block = walker.block.mean(len(samples))
                 caches = processor.cache_sizes()
-                block.keep(*(tensor_misses(stmt, env, size) for size in (caches.l1, caches.l2)))
-                yield GridWork(stmt.site, blocks, block, stmt, dict(env))
+                reused = {float(size): Reused(stmt, env, size) for size in (caches.l1, caches.l2)}
+                block.keep(*(each.tensor_misses() for each in reused.values()))
+                yield GridWork(stmt.site, blocks, block, stmt, dict(env), reused)
 
 
 class Walker:

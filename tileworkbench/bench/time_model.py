@@ -26,7 +26,7 @@ from dataclasses import field, replace
 from tileworkbench.bench.ceilings import LEVELS
 from tileworkbench.bench.cpu_block import GridWork, Spent
 from tileworkbench.bench.cpu_phases import Phase, phases
-from tileworkbench.bench.cpu_reuse import tile_misses
+from tileworkbench.bench.cpu_reuse import Reused
 from tileworkbench.bench.cpu_terms import bytes_of
 from tileworkbench.bench.cpu_traffic import Moved, Served, moved_by, serve
 from tileworkbench.bench.cpu_work import grids
@@ -203,7 +203,9 @@ class _Model:
             rate = self.machine.find(level, BANDWIDTH, workers)
             if rate is None:
                 continue
-            for site, bytes_ in tile_misses(grid.loop, dict(grid.env), sizes[inner]).items():
+            size = sizes[inner]
+            reused = grid.reused.get(size) or Reused(grid.loop, dict(grid.env), size)
+            for site, bytes_ in reused.tile_misses().items():
                 # A line's own arithmetic goes on meanwhile; what the next lines do waits for it.
                 busy = computes.get(site, 0.0)
                 waiting = rounds * bytes_ * workers / rate.value / 1e3
