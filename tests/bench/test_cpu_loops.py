@@ -20,6 +20,7 @@ from tileworkbench.bench.operation_rates import (
     OperationRates,
     assumed_rates,
 )
+from tileworkbench.bench.probes import host_isa
 from tileworkbench.bench.time_model import Prediction, predict_time
 from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.device.host.processor import CacheSizes
@@ -170,3 +171,37 @@ def test_what_a_loop_inside_another_loads_again_is_in_the_cache() -> None:
 
     assert bytes_of(64) == 32 * 64 * 4
     assert bytes_of(1 << 15) == 16 * 32 * 4 * (1 << 15)
+
+
+def doubled(rows: int, columns: int) -> Any:
+    """A block for each row of a matrix, through a tile."""
+
+    @T.prim_func
+    def kernel(X: T.Tensor((rows, columns), "float32")):
+        Y = T.empty((rows, columns), "float32")
+        with T.Kernel(rows) as row:
+            tile = T.alloc_fragment((columns,), "float32")
+            T.copy(X[row, 0], tile)
+            for j in T.Parallel(columns):
+                Y[row, j] = tile[j] * 2.0
+        return Y
+
+    return kernel
+
+
+def test_the_end_of_a_short_loop_is_foreseen() -> None:
+    lanes = host_isa().lanes(4)
+
+    def ends_ns(vectors: int) -> float:
+        (grid,) = grids(tw.compile(doubled(4, vectors * lanes)).stats.lowered)
+        return sum(each.time_ns for (_, kind), each in grid.block.spent.items() if kind == "loop")
+
+    assert ends_ns(4) == 0 < ends_ns(64)
+
+
+def test_a_block_costs_some_cycles() -> None:
+    def overhead_us(rows: int) -> float:
+        lowered = tw.compile(doubled(rows, host_isa().lanes(4))).stats.lowered
+        return predict_time(lowered, MACHINE, 1).overhead_us
+
+    assert 0.5 < (overhead_us(65537) - overhead_us(1)) * 1e3 / 65536 < 4  # nanoseconds
