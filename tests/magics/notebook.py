@@ -88,12 +88,15 @@ class Notebook:
 
 @contextlib.contextmanager
 def open_notebook(extension: bool = True) -> Iterator[Notebook]:
-    """A notebook in a fresh shell, with our extension loaded where wanted."""
+    """A notebook in a fresh shell, with our extension loaded where wanted; IPython's own until it
+    ends, and then the one that was open before is again.
+    """
     config = Config()
     config.HistoryManager.enabled = False
     config.InteractiveShell.colors = "nocolor"
     config.InteractiveShell.cache_size = 100
     main = sys.modules["__main__"]
+    before = InteractiveShell._instance
     InteractiveShell.clear_instance()
     shell = InteractiveShell.instance(config=config)
     notebook = Notebook(shell)
@@ -106,4 +109,6 @@ def open_notebook(extension: bool = True) -> Iterator[Notebook]:
         # Every shell would collect garbage once more when the process ends: minutes, after a suite.
         atexit.unregister(shell.atexit_operations)
         InteractiveShell.clear_instance()
+        for owner in InteractiveShell._walk_mro() if before is not None else ():
+            owner._instance = before
         sys.modules["__main__"] = main

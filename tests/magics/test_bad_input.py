@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from IPython.core.getipython import get_ipython
 
 from tests.magics.notebook import SCALE, SCALE_TEXT, Notebook, open_notebook
 from tileworkbench.compiler.diagnostics import ArgumentError, TileError
@@ -384,3 +385,10 @@ def test_without_llvmlite(tmp_path: Path) -> None:
 
 def test_the_text_of_a_good_cell_after_all_that(session: Notebook) -> None:
     assert session.run(f"%%tile{SCALE}").text.endswith(SCALE_TEXT)
+
+
+def test_a_notebook_that_ends_leaves_the_one_before(session: Notebook) -> None:
+    """Tests of both kinds come in any order."""
+    with open_notebook() as inner:
+        assert get_ipython() is inner.shell
+    assert get_ipython() is session.shell
