@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sqlite3
@@ -10,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +75,8 @@ def test_every_failure_is_a_row() -> None:
     assert store is not None
     with closing(sqlite3.connect(store.path)) as connection:
         kept = {row[0] for row in connection.execute("select config from trials").fetchall()}
-    # what may have another reason than the kernel, such as the reference, is tried again
-    assert kept == {repr({"how": kind}) for kind in (GOOD, ABORT, REFUSED)}
+    # there may be memory another time
+    assert kept == {repr({"how": kind}) for kind in (GOOD, ABORT, HANG, REFUSED, WRONG)}
 
 
 def test_failures_that_are_kept_answer_the_next_search(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +89,40 @@ def test_failures_that_are_kept_answer_the_next_search(monkeypatch: pytest.Monke
     again = tuned([FAULT, GOOD])
     again(64)
     assert [trial.is_stored for trial in again.trials] == [True, True]
-    assert again.trials[0].error.endswith("SIGSEGV (Segmentation fault)")
+    assert again.trials[0].error == (
+        "ProcessEndedError: its process ended: SIGSEGV (Segmentation fault); "
+        f"on {date.today()}, not tried again: pass retry=True"
+    )
+
+
+def test_what_took_too_long_is_tried_again_with_more_time_or_where_one_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[float] = []
+
+    def apart(process: Any, left: Any, setting: Any, function: Any, given: Any) -> Any:
+        if function is measuring._begin and setting.timeout < 60:
+            tried.append(setting.timeout)
+            return measuring._too_long(setting)
+        return measuring.Outcome("here", latency=1.0)
+
+    monkeypatch.setattr(measuring, "_apart", apart)
+
+    def error(timeout: float, **options: Any) -> str:
+        function = tuned([GOOD], timeout=timeout, skip_check=True, **options)
+        with contextlib.suppress(tw.TileError):
+            function(64)
+        return str(function.trials[0].error)
+
+    known = f"; on {date.today()}, not tried again: pass retry=True or a longer timeout"
+    assert error(15, top=1) == "TileError: took longer than 15 s"  # the model's turn was enough
+    assert error(15) == error(10) == error(15, top=1) == f"TileError: took longer than 15 s{known}"
+    assert tried == [15]
+    assert error(20) == "TileError: took longer than 20 s"
+    assert error(15) == f"TileError: took longer than 20 s{known}"
+    assert error(15, retry=True) == "TileError: took longer than 15 s"
+    assert tried == [15, 20, 15]
+    assert error(60) == error(15) == ""  # a time is an answer for everybody
 
 
 def add_one(A, block: int = 8):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import sqlite3
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Callable
 from contextlib import closing
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ import torch
 import tileworkbench as tw
 import tileworkbench.language as T
 from tileworkbench.tuning import courses, measuring
+from tileworkbench.tuning.reference import digest_of
 from tileworkbench.tuning.store import Origin, Stored, TuningStore, default_store, key_of
 
 ORIGIN = Origin("k", "cpu", "m", "{}")
@@ -131,10 +135,10 @@ def test_a_result_that_was_not_checked_is_no_answer(monkeypatch: pytest.MonkeyPa
     assert clock.count == 7
 
 
-def test_failures_of_the_kernel_are_kept_and_others_are_not(
+def test_a_comparison_holds_for_one_reference_and_its_limits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """That results are wrong is said by a reference, which is in no key: it may be wrong itself."""
+    """That results are wrong is said by a reference, which may be wrong itself."""
     clock = Clock(monkeypatch)
 
     def refused(N, block=8):
@@ -148,24 +152,88 @@ def test_failures_of_the_kernel_are_kept_and_others_are_not(
 
         return kernel
 
-    for factor in (3, 2):
-        reference = lambda a, b, factor=factor: b.copy_(a * factor)  # noqa: E731
-        decorate = tw.autotune(configs=CONFIGS, isolate=False, ref_prog=reference)
-        tuned = decorate(tw.jit(target="cpu")(refused))
-        if factor == 3:
-            with pytest.raises(tw.TileError, match="none of the 3 configurations"):
-                tuned(64)
-        else:
-            assert tuned(64).config == {"block": 32}
-    assert clock.count == 3  # two kernels and the reference
-    assert [trial.is_stored for trial in tuned.trials] == [True, False, False]
+    def tuned(factor: float, **options: Any) -> Any:
+        reference = lambda a, b: b.copy_(a * factor)  # noqa: E731
+        decorate = tw.autotune(configs=CONFIGS, isolate=False, ref_prog=reference, **options)
+        return decorate(tw.jit(target="cpu")(refused))
+
+    def stored(function: Any) -> list[bool]:
+        return [trial.is_stored for trial in function.trials]
+
+    wrong, again, right, strict = tuned(3), tuned(3), tuned(2), tuned(2, rtol=1e-3)
+    for function in (wrong, again):
+        with pytest.raises(tw.TileError, match="none of the 3 configurations"):
+            function(64)
+    assert (stored(wrong), stored(again)) == ([False] * 3, [True] * 3)
+    assert again.trials[1].error == (
+        f"{wrong.trials[1].error}; on {date.today()}, not tried again: pass retry=True"
+    )
+    assert right(64).config == {"block": 32}
+    assert stored(right) == [True, False, False]  # it never compiles
+    assert strict(64).config == {"block": 32}
+    assert stored(strict) == [True, False, False]
+    last = tuned(2, rtol=1e-3)
+    last(64)
+    assert stored(last) == [True] * 3 and [each.error for each in last.trials[1:]] == ["", ""]
+    assert clock.count == 6  # two kernels, and the reference, of each of two searches
     store = default_store()
     assert store is not None
     with closing(sqlite3.connect(store.path)) as connection:
         rows = connection.execute("select kernel, target, config, error from trials").fetchall()
-    assert [(row[0], row[2]) for row in rows] == [("refused", repr(each)) for each in CONFIGS]
+    assert sorted((row[0], row[2]) for row in rows) == sorted(
+        ("refused", repr(each)) for each in CONFIGS
+    )
     assert all(row[1].startswith("cpu") for row in rows)
-    assert [row[3].partition(":")[0] for row in rows] == ["UnsupportedError", "", ""]
+    assert sorted(row[3].partition(":")[0] for row in rows) == ["", "", "UnsupportedError"]
+
+
+def scaled_by(factor: Any, more: Any = 0) -> Callable[[Any], Any]:
+    def reference(a: Any) -> Any:
+        return _helped(a, factor) + more
+
+    return reference
+
+
+def _helped(a: Any, factor: Any) -> Any:
+    return a * factor * _FACTOR
+
+
+_FACTOR = 2
+_LOCK = threading.Lock()
+
+
+class TestDigest:
+    """What tells references apart."""
+
+    def test_what_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def digest(reference: Any, *limits: float) -> str:
+            return digest_of(reference, limits)
+
+        assert digest(scaled_by(2)) == digest(scaled_by(2))
+        different = [
+            *(scaled_by(2), scaled_by(3), scaled_by(2.0), scaled_by("2"), scaled_by((2,))),
+            *(scaled_by(torch.float32), scaled_by(torch.float16), scaled_by(torch.relu)),
+            *(scaled_by(torch.ones(2)), scaled_by(torch.zeros(2)), scaled_by(2, 1)),
+            *(lambda a: a * 2, lambda a: a * 3, lambda a, b=1: a * 3, lambda a: (lambda: a * 3)()),
+            *(functools.partial(scaled_by(2), 1), functools.partial(scaled_by(2), 2)),
+            *(torch.matmul, torch.add, Clock.__call__, scaled_by(_LOCK), scaled_by({1, 2})),
+        ]
+        digests = [digest(each) for each in different]
+        assert len({*digests}) == len(digests)
+        assert digest(scaled_by(2), 1e-2) != digest(scaled_by(2), 1e-3)
+        monkeypatch.setattr(sys.modules[__name__], "_FACTOR", 3)
+        assert digest(scaled_by(2)) != digests[0]
+
+    def test_it_holds_in_another_process(self) -> None:
+        code = (
+            "from tileworkbench.tuning.reference import digest_of\n"
+            "def f(a, b={'x', 'y', 'z'}):\n"
+            "    return f(a) if a in {'p', 'q', 'r'} else [each for each in b]\n"
+            "print(digest_of(f, [1.0]))"
+        )
+        command = [sys.executable, "-c", code]
+        first, second = (subprocess.check_output(command, text=True) for _ in range(2))
+        assert first == second and len(first) == 65
 
 
 def test_it_can_be_switched_off_and_have_a_file_of_its_own(
@@ -221,7 +289,7 @@ class TestTrouble:
             connection.execute("create table other (x)")
         assert self.told(path) == [
             f"tuning results in '{path}' are not used: it is of format 7, and this version reads "
-            "2; remove the file to begin anew"
+            "3; remove the file to begin anew"
         ]
 
     def test_a_folder_in_its_place(self, tmp_path: Path) -> None:

@@ -319,6 +319,7 @@ def autotune(
     isolate: bool = True,
     executor: Any = None,
     sizes: Mapping[str, Sequence[int]] | None = None,
+    retry: bool = False,
 ) -> Callable[[Any], Autotuned]:
     """Choose the fastest of `configs` when a `tw.jit` function is called; goes above `@tw.jit`.
 
@@ -368,6 +369,8 @@ def autotune(
             measured, on made-up tensors. Lazy calls and `compile` then give a `DispatchedKernel`,
             which picks by the sizes of a call. Without it such a kernel is tuned for the shapes of
             a call's tensors.
+        retry: try again what has failed in an earlier search. What took too long is tried again
+            with a longer `timeout` as well.
 
     A configuration that fails (does not compile, crashes, takes longer than `timeout`, gives wrong
     numbers) is a row with the reason; if all fail the call raises `TileError`. The kernel
@@ -381,6 +384,7 @@ def autotune(
         *(tuple(do_not_specialize or ()), early_stop, top),
         default_store() if store is True else TuningStore(store) if store else None,
         *(isolate, executor, sizes),
+        retry=retry,
     )
     if top is not None and (isinstance(top, bool) or not isinstance(top, int) or top < 1):
         raise ArgumentError(f"top is how many configurations are measured, not {top!r}")

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from datetime import date
 from typing import Any
 
 from tileworkbench.bench.timing import do_bench
@@ -21,7 +22,7 @@ from tileworkbench.tuning.measuring import (
 )
 from tileworkbench.tuning.quality import Quality, quality_of
 from tileworkbench.tuning.store import Origin, Stored
-from tileworkbench.tuning.trials import Settings, Trial
+from tileworkbench.tuning.trials import Fault, Settings, Trial
 from tileworkbench.tuning.turns import measuring
 
 
@@ -145,6 +146,8 @@ class Course:
         if self._predicts:
             if math.isfinite(outcome.predicted):
                 self.known.predicted[place] = outcome.predicted
+            if outcome.fault is not Fault.OTHER:  # to measure it would fail so again
+                self._note_outcome(place, outcome)
             return
         job = self._given.pop(place)
         if not outcome.error:
@@ -153,10 +156,8 @@ class Course:
             except Exception as error:
                 self._fail(place, error)
                 return
-        config, recipe = self.jobs.configs[place], self._recipe(place)
-        trial = Trial(config, outcome.latency, outcome.error, recipe=recipe)
-        self._note(place, replace(trial, is_final=outcome.is_final))
-        if trial.is_measured:
+        self._note_outcome(place, outcome)
+        if not outcome.error:
             self._time_reference(place, job)
 
     def end(self) -> None:
@@ -175,10 +176,11 @@ class Course:
                 continue
             if stored.predicted is not None:
                 self.known.predicted[place] = stored.predicted
-            if stored.is_tried and (stored.is_checked or not settings.is_checked):
+            if stored.answers(self.jobs.checked, settings.timeout, settings.retry):
                 self.ref_latency = self.ref_latency or stored.ref_latency
                 latency = math.nan if stored.latency is None else stored.latency
-                trial = Trial(self.jobs.configs[place], latency, stored.error, is_stored=True)
+                error = stored.told_error if stored.error else ""
+                trial = Trial(self.jobs.configs[place], latency, error, is_stored=True)
                 self.known.trials[place] = self._complete(place, trial)
 
     def _recipe(self, place: int) -> Any:
@@ -193,22 +195,34 @@ class Course:
         config, recipe = self.jobs.configs[place], self._recipe(place)
         self._note(place, Trial(config, error=said(error), recipe=recipe))
 
+    def _note_outcome(self, place: int, outcome: Outcome) -> None:
+        config, recipe = self.jobs.configs[place], self._recipe(place)
+        trial = Trial(config, outcome.latency, outcome.error, recipe=recipe, fault=outcome.fault)
+        self._note(place, trial)
+
     def _note(self, place: int, trial: Trial) -> None:
-        """Keep a trial, in the file too: but for failures that may have another reason than the
-        kernel.
-        """
+        """Keep a trial, in the file too: but for failures that may pass."""
         self.known.trials[place] = trial = self._complete(place, trial)
         self._put(place, trial)
 
     def _put(self, place: int, trial: Trial) -> None:
         store, settings = self.jobs.settings.store, self.jobs.settings
-        if store is None or place not in self._keys or (trial.error and not trial.is_final):
+        passes = bool(trial.error) and trial.fault is Fault.OTHER
+        if store is None or place not in self._keys or passes:
             return
         predicted = trial.predicted if math.isfinite(trial.predicted) else None
         if not trial.is_measured and not trial.error and predicted is None:
             return
-        latency = trial.latency if trial.is_measured else None
-        result = Stored(latency, self.ref_latency, trial.error, settings.is_checked, predicted)
+        is_compared = trial.is_measured or trial.fault is Fault.CHECK
+        result = Stored(
+            latency=trial.latency if trial.is_measured else None,
+            ref_latency=self.ref_latency,
+            predicted=predicted,
+            error=trial.error,
+            limit=settings.timeout if trial.fault is Fault.LIMIT else None,
+            checked=self.jobs.checked if is_compared else "",
+            date=date.today().isoformat(),
+        )
         origin = Origin(self._kernel, self._target, self.crew.machine, repr(dict(trial.config)))
         store.put(self._keys[place], result, origin)
 

@@ -14,6 +14,7 @@ from tileworkbench.compiler.frontend.values import hashable
 from tileworkbench.compiler.ir.printer import print_program
 from tileworkbench.tuning.closeness import expected_of
 from tileworkbench.tuning.measuring import Expected, Job, Setting
+from tileworkbench.tuning.reference import digest_of
 from tileworkbench.tuning.store import key_of
 from tileworkbench.tuning.supply import TensorSupplyType, input_parameters, supply_tensors
 from tileworkbench.tuning.trials import Config, Settings
@@ -27,7 +28,7 @@ class Jobs:
 
     `make` gives a configuration's recipe, and the arguments of the call if there is one; `given`
     are the tensors that the user named, None where he did not. `failures` has the error of each
-    configuration that has no recipe.
+    configuration that has no recipe, `checked` what results are compared with, "" for nothing.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Jobs:
         self._given = None if given is None else tuple(given)
         self._supplied: tuple[Any, ...] | None = None
         self._expected: dict[Any, tuple[Any, ...]] = {}
+        self.checked = _checked(settings)
         for place, config in enumerate(configs):
             try:
                 self._made[place] = make(config)
@@ -131,6 +133,13 @@ class Jobs:
                 listed(settings.supply_prog(list(input_parameters(recipe.program))))
             )
         return self._supplied
+
+
+def _checked(settings: Settings) -> str:
+    if settings.ref_prog is None or not settings.is_checked:
+        return ""
+    limits = settings.rtol, settings.atol, settings.max_mismatched_ratio
+    return digest_of(settings.ref_prog, limits)
 
 
 def form(value: Any) -> Any:

@@ -22,13 +22,20 @@ from tileworkbench.bench.timing import do_bench, measure
 from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.device.host.llvm import native_target
 from tileworkbench.compiler.device.host.threads import get_num_threads
-from tileworkbench.compiler.diagnostics import ArgumentError, CheckError, TileError
+from tileworkbench.compiler.diagnostics import (
+    ArgumentError,
+    CheckError,
+    DeviceUnavailableError,
+    RunError,
+    TileError,
+)
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.runtime.forks import fresh_lock
 from tileworkbench.isolation.process import ChildError, Process, ProcessEndedError
 from tileworkbench.tuning.closeness import assert_close, paired, results_of
 from tileworkbench.tuning.facts import Facts, facts_of
 from tileworkbench.tuning.supply import TensorSupplyType, supply_tensors
+from tileworkbench.tuning.trials import Fault
 from tileworkbench.tuning.turns import compiling, measuring
 from tileworkbench.tuning.workers import is_cpu, launching_with, machine_of
 from tileworkbench.workbench.kernel import Kernel
@@ -97,14 +104,14 @@ class Job:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of a configuration: milliseconds of a call, or what the model predicts, or why
-    there are none. `is_final` says that the failure is the kernel's own; `machine` is where.
+    there are none, and whose fault that is; `machine` is where.
     """
 
     machine: str = ""
     latency: float = math.nan
     predicted: float = math.nan
     error: str = ""
-    is_final: bool = False
+    fault: Fault = Fault.OTHER
     results: tuple[Any, ...] = ()
     facts: Facts | None = None
 
@@ -158,7 +165,7 @@ class Measurement:
         except KeyboardInterrupt:
             raise
         except Exception as error:
-            return Outcome(self._machine, error=said(error), is_final=_is_final(error))
+            return Outcome(self._machine, error=said(error), fault=_fault_of(error))
 
     def _compile(self) -> Outcome:
         self._kernel = self._recipe.compile()
@@ -190,12 +197,12 @@ def said(error: Exception) -> str:
     return f"{type(error).__name__}: {message}"
 
 
-def _is_final(error: Exception) -> bool:
-    """Whether the kernel always fails so. Another reference may agree with its results, and an
-    argument may be right, or memory there, another time.
-    """
-    passes = isinstance(error, CheckError | ArgumentError)
-    return isinstance(error, TileError) and not passes
+def _fault_of(error: Exception) -> Fault:
+    """What has failed. Arguments may be others, a device or memory there, another time."""
+    if isinstance(error, CheckError):
+        return Fault.CHECK
+    may_pass = isinstance(error, RunError | ArgumentError | DeviceUnavailableError)
+    return Fault.KERNEL if isinstance(error, TileError) and not may_pass else Fault.OTHER
 
 
 _current: list[Measurement] = []
@@ -249,7 +256,9 @@ def describe_configuration(
 def predict_configuration(
     recipe: Recipe, setting: Setting, held: Processes | None = None
 ) -> Outcome:
-    """Compile one configuration and predict its time."""
+    """Compile one configuration and predict its time. Only a compilation can fail: what the model
+    lacks, or takes long to measure, is no fault of the configuration.
+    """
     return _looked_at("predict", recipe, setting, held)
 
 
@@ -261,7 +270,10 @@ def _looked_at(step: str, recipe: Recipe, setting: Setting, held: Processes | No
             return outcome
         is_measured = is_cpu(recipe.target)
         with measuring() if is_measured else compiling():
-            return run(step)
+            outcome = run(step)
+        if step == "predict":
+            return Outcome(outcome.machine, predicted=outcome.predicted)
+        return outcome
 
 
 Run = Callable[..., Outcome]
@@ -344,7 +356,8 @@ def _apart(
     except ProcessEndedError as error:
         if error.timed_out:
             return _too_long(setting)
-        return Outcome(error=said(error), is_final=error.cause.startswith(_OWN))
+        fault = Fault.KERNEL if error.cause.startswith(_OWN) else Fault.OTHER
+        return Outcome(error=said(error), fault=fault)
     except ChildError as error:
         return Outcome(error=error.message)
     except TileError as error:
@@ -367,4 +380,5 @@ def _limited(run: Run, left: list[float], setting: Setting) -> Run:
 
 
 def _too_long(setting: Setting) -> Outcome:
-    return Outcome(error=f"TileError: took longer than {setting.timeout:g} s")
+    error = f"TileError: took longer than {setting.timeout:g} s"
+    return Outcome(error=error, fault=Fault.LIMIT)

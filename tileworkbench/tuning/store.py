@@ -12,6 +12,7 @@ import sqlite3
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import astuple
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,36 +20,58 @@ from typing import Any
 from tileworkbench.compiler.device.host.cache import DisabledCache, default_cache
 from tileworkbench.compiler.fast_dataclass import dataclass
 
-FORMAT = 2
+FORMAT = 3
 _NAME = "tuning.sqlite"
 _READ_ONLY = 8  # SQLITE_READONLY, without what is in the upper bytes
 _WAIT_SECONDS = 10.0  # for another process that writes
 _MAKE = """
 create table if not exists trials (
     key text primary key, kernel text, target text, machine text, config text,
-    latency_ms real, ref_latency_ms real, error text, is_checked integer, predicted_ms real
+    latency_ms real, ref_latency_ms real, predicted_ms real,
+    error text, limit_s real, checked text, date text
 )
 """
+_COLUMNS = "latency_ms, ref_latency_ms, predicted_ms, error, limit_s, checked, date"  # of `Stored`
 _warned: set[tuple[Path, str]] = set()
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One configuration: milliseconds of a call and of the reference (None: unknown), why it was
-    given up (empty: it was not), whether its results were compared with a reference, and the
-    milliseconds that were predicted. With neither a time nor an error it was not measured.
+    """One configuration.
+
+    Attributes:
+        latency, ref_latency, predicted: milliseconds of a call, of the reference, and by the time
+            model; None is unknown.
+        error: why it was given up, empty where it was not. With neither a time nor an error it was
+            not measured.
+        limit: seconds after which it was given up, None where that was not the reason.
+        checked: what its results were compared with, or differ from: see `digest_of`.
+        date: when, as in 2026-01-31.
     """
 
-    latency: float | None
+    latency: float | None = None
     ref_latency: float | None = None
-    error: str = ""
-    is_checked: bool = False
     predicted: float | None = None
+    error: str = ""
+    limit: float | None = None
+    checked: str = ""
+    date: str = ""
+
+    def answers(self, checked: str, timeout: float, retry: bool) -> bool:
+        """Whether it says enough for a search whose results are compared with `checked` (empty:
+        with nothing), which gives a configuration up after so many seconds; with `retry` no
+        failure does.
+        """
+        if not self.error:
+            return self.latency is not None and checked in ("", self.checked)
+        is_shorter = self.limit is not None and self.limit < timeout
+        return not retry and not is_shorter and self.checked in ("", checked)
 
     @property
-    def is_tried(self) -> bool:
-        """Whether it was measured, or failed."""
-        return self.latency is not None or bool(self.error)
+    def told_error(self) -> str:
+        """The error as a later search tells it."""
+        longer = " or a longer timeout" if self.limit is not None else ""
+        return f"{self.error}; on {self.date}, not tried again: pass retry=True{longer}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,23 +102,18 @@ class TuningStore:
         if self.path.exists():
             with self._told(), closing(self._open()) as connection:
                 for key in keys:
-                    columns = "key, latency_ms, ref_latency_ms, error, is_checked, predicted_ms"
-                    query = f"select {columns} from trials where key = ?"
+                    query = f"select key, {_COLUMNS} from trials where key = ?"
                     rows += connection.execute(query, (key,)).fetchall()
-        return {
-            key: Stored(latency, reference, error, bool(is_checked), predicted)
-            for key, latency, reference, error, is_checked, predicted in rows
-        }
+        return {key: Stored(*values) for key, *values in rows}
 
     def put(self, key: str, result: Stored, origin: Origin) -> None:
         """Write a result, over an older one."""
         facts = (origin.kernel, origin.target, origin.machine, origin.config)
-        times = (result.latency, result.ref_latency)
-        values = (*times, result.error, int(result.is_checked), result.predicted)
+        values = astuple(result)
         with self._told():
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with closing(self._open(create=True)) as connection:
-                marks = ", ".join("?" * 10)
+                marks = ", ".join("?" * (1 + len(facts) + len(values)))
                 connection.execute(
                     f"insert or replace into trials values ({marks})", (key, *facts, *values)
                 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from enum import Enum
 from typing import Any
 
 from tileworkbench.api import Recipe
@@ -39,6 +40,7 @@ class Settings:
     isolate: bool = True
     executor: Any = None
     sizes: Mapping[str, Sequence[int]] | None = None
+    retry: bool = False
 
     @property
     def is_checked(self) -> bool:
@@ -56,6 +58,15 @@ class Settings:
 MANY = 12
 
 
+class Fault(Enum):
+    """What has failed where a configuration has."""
+
+    OTHER = "what may be there, or right, another time"
+    KERNEL = "the kernel, always"
+    LIMIT = "the time limit"
+    CHECK = "the comparison with a reference"
+
+
 @dataclass(frozen=True, slots=True)
 class Trial:
     """One configuration: milliseconds per call, or NaN and why there are none: an `error`, or none
@@ -71,7 +82,7 @@ class Trial:
     predicted: float = math.nan
     machine: str = ""
     is_stored: bool = False
-    is_final: bool = field(default=False, repr=False, compare=False)  # the kernel's own failure
+    fault: Fault = field(default=Fault.OTHER, repr=False, compare=False)
     kernel: Kernel | None = field(default=None, repr=False, compare=False)
     recipe: Recipe | None = field(default=None, repr=False, compare=False)
 
