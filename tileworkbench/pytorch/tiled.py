@@ -97,8 +97,10 @@ class Tiled:
         """Compare results, and gradients where an argument takes one, with those of the function as
         it is, on copies of these arguments.
 
-        Tolerances are those of `Kernel.check`, by dtype, unless given. Raises `CheckError` for a
-        result that differs.
+        Tolerances are those of `Kernel.check`, by dtype, unless given. Where torch's own results
+        move by more than the usual ones when arguments move by a few roundings (neighbours of a
+        sort, say), as large a difference is counted and no error. Raises `CheckError` for a result
+        that differs.
         """
         self.agreement = compare_with_torch(self, args, rtol, atol)
         return self.agreement
