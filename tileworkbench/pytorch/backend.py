@@ -43,7 +43,7 @@ from tileworkbench.pytorch.report import Operation, Part, Report
 from tileworkbench.pytorch.rules import AnyGroup
 from tileworkbench.pytorch.sequences import join_calls
 from tileworkbench.pytorch.sizes import OpenSizes
-from tileworkbench.pytorch.trials import graph_trial, tried
+from tileworkbench.pytorch.trials import graph_trial, takes_gradients, tried
 from tileworkbench.pytorch.vectors import use_vectors
 from tileworkbench.pytorch.view_chains import shorten_views
 from tileworkbench.pytorch.written_out import write_out
@@ -224,8 +224,16 @@ def tile_backend(
     used = settings or Settings()
     names = [plain_name(str(n.target)) for n in module.graph.nodes if n.op == "placeholder"]
 
+    operations: list[Operation] = []  # of both graphs
+    has_backward = False
+
     def compile_part(graph: Any, _: Any, in_backward: bool = False) -> Any:
-        return make_boxed_func(compile_graph(graph, names, collected, used, in_backward))
+        nonlocal has_backward
+        before = len(collected.operations)
+        made = make_boxed_func(compile_graph(graph, names, collected, used, in_backward))
+        operations.extend(collected.operations[before:])
+        has_backward |= in_backward
+        return made
 
     backward = functools.partial(compile_part, in_backward=True)
     # No decompositions: a softmax that stays in torch stays one operation.
@@ -235,28 +243,34 @@ def tile_backend(
         decompositions={},
         keep_inference_input_mutations=True,  # as nodes of the graph, which `in_place` looks at
     )
-    before = len(collected.parts), len(collected.operations)
     with uncollected():
         compiled: Callable[..., Any] = backend(module, inputs)
-    if _takes_gradients(inputs):
-        return compiled
-    # As it was captured it has fewer calls than operations: a linear layer is one.
-    own: Callable[..., Any] = module.forward
-    if not any(each.kernel for each in collected.operations[before[1] :]):
-        return own
-    runs_here = all(part.kernel.run_at is not None for part in collected.parts)
-    if runs_here and not used.keep_slower:
-        reason = graph_trial(compiled, module, inputs)
-        if reason:
-            collected.withdraw(*before, reason)
+
+    def faster(given: Sequence[Any]) -> Callable[..., Any]:
+        # As it was captured it has fewer calls than operations: a linear layer is one.
+        own: Callable[..., Any] = module.forward
+        if not any(each.kernel for each in operations):
             return own
-    return compiled
+        runs_here = all(part.kernel.run_at is not None for part in collected.parts)
+        reason = ""
+        if runs_here and not used.keep_slower:
+            reason = graph_trial(compiled, module, given)
+        if reason:
+            collected.withdraw(operations, reason)
+        return own if reason else compiled
 
+    if not takes_gradients(inputs):
+        return faster(inputs)
+    chosen: Callable[..., Any] | None = None
 
-def _takes_gradients(inputs: Sequence[Any]) -> bool:
-    """Whether there will be a graph for gradients, which is compiled later."""
-    import torch
+    def call(*args: Any) -> Any:
+        # The graph for gradients is compiled when they are first taken: from then on one can tell.
+        nonlocal chosen
+        if chosen is None:
+            if not has_backward or not takes_gradients(args):
+                return compiled(*args)
+            chosen = compiled  # for other threads, until it is known
+            chosen = faster(args)
+        return chosen(*args)
 
-    return torch.is_grad_enabled() and any(
-        isinstance(each, torch.Tensor) and each.requires_grad for each in inputs
-    )
+    return call

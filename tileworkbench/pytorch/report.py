@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import field, replace
 from typing import Any
 
@@ -66,17 +66,18 @@ class Report:
     breaks: list[str] = field(default_factory=list)
     forms: dict[str, Part] = field(default_factory=dict, repr=False)
 
-    def withdraw(self, parts: int, operations: int, reason: str) -> None:
-        """Take back the kernels behind the first `parts`, and say of the operations behind the
-        first `operations` that torch runs them, and why.
+    def withdraw(self, operations: Iterable[Operation], reason: str) -> None:
+        """Say of these operations of the report that torch runs them, and why. Kernels that no
+        other operation needs are gone.
         """
-        gone = self.parts[parts:]
-        del self.parts[parts:]
-        self.forms = {form: part for form, part in self.forms.items() if part not in gone}
-        self.operations[operations:] = [
-            replace(each, kernel="", reason=reason) if each.kernel else each
-            for each in self.operations[operations:]
+        gone = set(map(id, operations))
+        self.operations[:] = [
+            replace(each, kernel="", reason=reason) if each.kernel and id(each) in gone else each
+            for each in self.operations
         ]
+        needed = {each.kernel for each in self.operations}
+        self.parts[:] = [part for part in self.parts if part.name in needed]
+        self.forms = {form: part for form, part in self.forms.items() if part.name in needed}
 
     @property
     def in_torch(self) -> list[tuple[str, str]]:

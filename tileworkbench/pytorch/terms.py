@@ -115,7 +115,9 @@ class Term:
         wanted = compute_dtype(dtype)
         if wanted == dtype or _is_exact(self, dtype):
             return self.to(dtype)
-        narrow = Term("cast", (self,), dtype, self.kind, self.stage)
+        # To integers of 8 bits by way of those of 32: floats, too, begin anew behind the largest.
+        wide = self if dtype.is_floating_point else self.to(dtype)
+        narrow = Term("cast", (wide,), dtype, self.kind, self.stage)
         return Term("cast", (narrow,), wanted, self.kind, self.stage)
 
 

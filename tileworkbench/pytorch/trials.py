@@ -7,6 +7,7 @@ compiled, on made-up tensors; the slower of the two is not used.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -63,7 +64,8 @@ def graph_trial(with_kernels: Callable[..., Any], captured: Any, inputs: Sequenc
 
     Capture for a compiler takes layers apart into many operations, and each is a call from Python.
     On few elements these calls are what takes time, and kernels may not make up for them. A graph
-    is tried where a run touches nothing but its inputs, which are made up here.
+    is tried where a run touches nothing but its inputs, which are made up here; where gradients are
+    taken, a run is that of both graphs.
     """
     import torch
 
@@ -71,16 +73,48 @@ def graph_trial(with_kernels: Callable[..., Any], captured: Any, inputs: Sequenc
         return ""
     if any(map(_has_effects, captured.graph.nodes)):
         return ""
-    with torch.no_grad(), _apart():
-        tensors = [_made_up(each, 0.02) for each in inputs]  # as small as the weights of models
+    with_gradients = takes_gradients(inputs)
+    calls = [with_kernels, captured.forward]
+    with torch.set_grad_enabled(with_gradients), _apart():
+        # As small as the weights of models.
+        tensors = [_made_up(each, 0.02).requires_grad_(each.requires_grad) for each in inputs]
         try:
-            mine, others = _times([with_kernels, captured.forward], [tensors])
+            if with_gradients:
+                calls = _both_ways(calls, tensors)
+            mine, others = _times(calls, [tensors])
         except (IndexError, RuntimeError, ValueError):  # of what is made up
             return ""
     if mine <= _MARGIN * others:
         return ""
-    times = f"takes torch {_shown(others)}, with kernels {_shown(mine)}"
-    return f"{MEASURED}the whole graph {times}"
+    what = "the whole graph with its gradients" if with_gradients else "the whole graph"
+    return f"{MEASURED}{what} takes torch {_shown(others)}, with kernels {_shown(mine)}"
+
+
+def takes_gradients(inputs: Sequence[Any]) -> bool:
+    """Whether a graph of these inputs has one for gradients, which is compiled when they are first
+    taken.
+    """
+    import torch
+
+    return torch.is_grad_enabled() and any(
+        isinstance(each, torch.Tensor) and each.requires_grad for each in inputs
+    )
+
+
+def _both_ways(calls: Sequence[Callable[..., Any]], inputs: Sequence[Any]) -> list[Any]:
+    """The same calls, each with the gradients of its results."""
+    import torch
+
+    def differentiable(tensors: Sequence[Any]) -> list[Any]:
+        return [each for each in tensors if each is not None and each.requires_grad]
+
+    given = [torch.ones_like(each) for each in differentiable(calls[-1](*inputs))]
+
+    def both(call: Callable[..., Any], *tensors: Any) -> None:
+        results, leaves = differentiable(call(*tensors)), differentiable(tensors)
+        torch.autograd.grad(results, leaves, given, allow_unused=True)
+
+    return [functools.partial(both, call) for call in calls]
 
 
 @contextmanager
