@@ -13,9 +13,17 @@ from typing import Any
 
 from tileworkbench.compiler.diagnostics import Interrupted, RunError
 from tileworkbench.compiler.fast_dataclass import dataclass
-from tileworkbench.pytorch.nodes import Node, base_of, value_of
+from tileworkbench.pytorch.nodes import (
+    Node,
+    base_of,
+    is_number,
+    offset_of,
+    shape_of,
+    strides_of,
+    value_of,
+)
 from tileworkbench.pytorch.shapes import Extents
-from tileworkbench.pytorch.sizes import Formula, formula
+from tileworkbench.pytorch.sizes import Formula, formula, is_open
 from tileworkbench.pytorch.written import Tensor, Written
 from tileworkbench.workbench.kernel import Kernel
 
@@ -38,11 +46,13 @@ def place_of(each: Tensor) -> Place | None:
         return None
     if value.untyped_storage()._cdata != whole.untyped_storage()._cdata:
         return None
-    order = each.order or tuple(range(value.dim()))
-    if not _is_dense([(value.shape[at], value.stride(at)) for at in order]):
+    shape, strides, begins = shape_of(each.node), strides_of(each.node), offset_of(each.node)
+    if any(map(is_open, (*shape, *strides, begins, *strides_of(base), offset_of(base)))):
         return None
-    offset = (value.storage_offset() - whole.storage_offset()) * value.itemsize
-    return Place(base, offset, tuple(whole.stride()))
+    order = each.order or tuple(range(len(shape)))
+    if not _is_dense([(shape[at], strides[at]) for at in order]):
+        return None
+    return Place(base, (begins - offset_of(base)) * value.itemsize, strides_of(base))
 
 
 def _is_dense(extents: Sequence[tuple[int, int]]) -> bool:
@@ -160,6 +170,8 @@ def _viewed(node: Node, base: Node, tensor: Any) -> Any:
     """The tensor of a view's node, whose base has this one."""
     if node is base:
         return tensor
+    if is_number(node):  # none that is open: see `place_of`
+        return int(value_of(node))
     import torch.fx
 
     args, kwargs = torch.fx.map_arg(
@@ -172,10 +184,11 @@ def _empty(each: Tensor) -> tuple[Extents, Extents, Any]:
     """(extents, strides, dtype) of a result as torch has it."""
     value = value_of(each.node)
     order = each.order or tuple(range(value.dim()))
-    strides = [0] * value.dim()
+    shape = shape_of(each.node)
+    strides = [0] * len(shape)
     for place, at in enumerate(order):
-        strides[at] = prod(value.shape[inner] for inner in order[place + 1 :])
-    return tuple(value.shape), tuple(strides), value.dtype
+        strides[at] = prod(shape[inner] for inner in order[place + 1 :])
+    return shape, tuple(strides), value.dtype
 
 
 def _values(shapes: Sequence[Sequence[Formula]], known: Mapping[int, int]) -> list[Extents]:

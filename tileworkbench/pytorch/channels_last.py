@@ -25,7 +25,16 @@ from tileworkbench.pytorch.elements import Elements
 from tileworkbench.pytorch.leaves import Leaves, dense_order
 from tileworkbench.pytorch.lines import indented
 from tileworkbench.pytorch.mapped import check_tensors, kept
-from tileworkbench.pytorch.nodes import Node, cited, is_work, label_of, name_of, shape_of, value_of
+from tileworkbench.pytorch.nodes import (
+    Node,
+    cited,
+    is_work,
+    label_of,
+    name_of,
+    shape_of,
+    strides_of,
+    value_of,
+)
 from tileworkbench.pytorch.sizes import is_open
 from tileworkbench.pytorch.terms import NoRuleError, Term
 from tileworkbench.pytorch.written import (
@@ -122,8 +131,7 @@ class _Writer:
         most = max(1, _PIXELS // self.wide)  # rows of the output, as many in each block
         self.rows = -(-height // -(-height // most))
         self.filters, self.channels = _filters(self.window), _channels(self.window)
-        value = value_of(self.root)
-        order = dense_order(value.shape, value.stride())
+        order = dense_order(shape_of(self.root), strides_of(self.root))
         self.result = Tensor(self.root, tuple(shape_of(self.root)[n] for n in order), order)
 
     def written(self, taken: Collection[str]) -> Written:

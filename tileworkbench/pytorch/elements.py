@@ -28,6 +28,7 @@ from tileworkbench.pytorch.dtypes import named
 from tileworkbench.pytorch.nodes import (
     Node,
     assigned_names,
+    changes,
     constant_of,
     name_of,
     shape_of,
@@ -51,6 +52,8 @@ def is_element(node: Node, with_rows: bool = False) -> bool:
     sums of few elements are wanted too, and rows that an index names (`Elements.places`).
     """
     name = name_of(node)
+    if changes(node):
+        return False
     if name == _COUNT:
         return all(isinstance(each, int) for each in node.args) and node.args[1] < 1 << 31
     if name == _PAD:

@@ -8,7 +8,8 @@ from math import prod
 
 from tileworkbench.pytorch.axes import Index, text_of_axes
 from tileworkbench.pytorch.body import Names
-from tileworkbench.pytorch.nodes import Node, base_of, value_of
+from tileworkbench.pytorch.nodes import Node, base_of, offset_of, shape_of, strides_of, value_of
+from tileworkbench.pytorch.sizes import is_open
 from tileworkbench.pytorch.terms import NoRuleError
 from tileworkbench.pytorch.written import Tensor, base_name
 
@@ -50,10 +51,13 @@ class Leaves:
         if value.untyped_storage()._cdata != held.untyped_storage()._cdata:
             raise NoRuleError("a view that torch copies")
         own = argument_of(base)
-        strides = [held.stride(at) for at in own.order] or [1]
+        shape, begin = shape_of(node), offset_of(node)
+        if any(map(is_open, (*shape, *strides_of(node), begin, *own.shape, offset_of(base)))):
+            raise NoRuleError("a view whose place torch keeps open")
+        strides = [strides_of(base)[at] for at in own.order] or [1]
         places: list[list[str]] = [[] for _ in strides]
         reach = [0] * len(strides)
-        for axes, extent, stride in zip(index, value.shape, value.stride(), strict=True):
+        for axes, extent, stride in zip(index, shape, strides_of(node), strict=True):
             if not axes or not stride or extent == 1:
                 continue
             along = self._together in {axis.coordinate for axis in axes}
@@ -62,7 +66,7 @@ class Leaves:
             behind = stride
             for axis in reversed(axes):
                 if axis.inner == 1:
-                    step = (prod(map(int, held.shape)), behind)
+                    step = (prod(own.shape), behind)
                     self._steps.setdefault(axis.coordinate, []).append(step)
                 behind *= axis.extent
             at = _outermost(strides, own.shape, stride)
@@ -72,7 +76,7 @@ class Leaves:
                 text = f"({text}) * {times}" if " " in text else f"{text} * {times}"
             places[at].append(text)
             reach[at] += (extent - 1) * times
-        offset = value.storage_offset() - held.storage_offset()
+        offset = begin - offset_of(base)
         for at, stride in enumerate(strides):
             start, offset = divmod(offset, stride)
             reach[at] += start
@@ -85,9 +89,9 @@ class Leaves:
 
 def argument_of(base: Node) -> Tensor:
     """A tensor as a kernel of elements takes it: its dimensions as they lie in memory."""
-    value = value_of(base)
-    order = dense_order(value.shape, value.stride())
-    return Tensor(base, tuple(value.shape[at] for at in order) or (1,), order)
+    shape = shape_of(base)
+    order = dense_order(shape, strides_of(base))
+    return Tensor(base, tuple(shape[at] for at in order) or (1,), order)
 
 
 def dense_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:

@@ -29,6 +29,7 @@ from tileworkbench.pytorch.nodes import (
     Node,
     assigned_names,
     base_of,
+    changes,
     constant_of,
     is_for_channels,
     is_view,
@@ -188,6 +189,8 @@ class Loops(Names):
     def computed(self, node: Node, indices: Sequence[Index]) -> Term:
         """An element of an element-wise operation, of its operands."""
         name, dtype = name_of(node), value_of(node).dtype
+        if changes(node):
+            raise NoRuleError("a number that is another in each call")
         if name in COPIES:
             source = node.args[name == "aten.copy.default"]
             made: Term = self.aligned(source, indices).to(dtype)

@@ -29,6 +29,7 @@ from tileworkbench.pytorch.nodes import (
     label_of,
     operands,
     shape_of,
+    strides_of,
     value_of,
 )
 from tileworkbench.pytorch.shapes import Extents
@@ -128,9 +129,9 @@ class _Writer:
     def __init__(self, group: Mapped, names: Mapping[Node, str]) -> None:
         self.group, self.called = group, names
         (self.root,) = group.outputs()
-        value = value_of(self.root)
-        self.order = dense_order(value.shape, value.stride())
-        self.ordered = tuple(value.shape[at] for at in self.order)
+        shape = shape_of(self.root)
+        self.order = dense_order(shape, strides_of(self.root))
+        self.ordered = tuple(shape[at] for at in self.order)
 
     def written(self, taken: Collection[str]) -> Written:
         columns = next((n for n in reversed(self.ordered) if n != 1), 1)

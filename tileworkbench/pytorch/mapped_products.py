@@ -26,6 +26,7 @@ from tileworkbench.pytorch.nodes import (
     label_of,
     name_of,
     shape_of,
+    strides_of,
     value_of,
 )
 from tileworkbench.pytorch.terms import NoRuleError, Term
@@ -166,14 +167,15 @@ class _Writer:
 
     def _stored(self, axes: Mapping[str, tuple[Axis, ...]]) -> Iterator[str]:
         """The lines that store what follows from the product."""
-        product, value = self.group.centre, value_of(self.root)
+        product = self.group.centre
         at = tuple(axes[each] for each in ("bz", "row", "column"))
         made = Term("element", ("product[i, j]",), compute_dtype(value_of(product).dtype), "full")
         elements = Elements(self.group.members, self.names, self.leaves.read, {product: (made, at)})
         index = self.group.followed_to_result(at)
         lines, (element,) = elements.lines([elements.at(self.root, index)])
-        self.order = dense_order(value.shape, value.stride())
-        self.ordered = tuple(value.shape[n] for n in self.order)
+        shape = shape_of(self.root)
+        self.order = dense_order(shape, strides_of(self.root))
+        self.ordered = tuple(shape[n] for n in self.order)
         places = [index[n] for n in self.order]
         last = next(each for each in reversed(places) if each)[-1].coordinate
         order = ("column", "row") if last == "row" else ("row", "column")

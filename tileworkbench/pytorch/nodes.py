@@ -8,6 +8,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from tileworkbench.pytorch import aten
+from tileworkbench.pytorch.rows import ROWS
 from tileworkbench.pytorch.shapes import Extents
 from tileworkbench.pytorch.sizes import OpenSizes
 
@@ -53,6 +54,12 @@ def strides_of(node: Node) -> Extents:
     return strides
 
 
+def offset_of(node: Node) -> int:
+    """Where in its storage a node's tensor begins; an open number is its stand-in."""
+    offset = node.meta.get("offset")
+    return int(value_of(node).storage_offset() if offset is None else offset)
+
+
 def stand_in(node: Node, sizes: OpenSizes) -> None:
     """Note the extents and strides of a node's tensor with stand-ins for open sizes."""
     import torch
@@ -62,6 +69,7 @@ def stand_in(node: Node, sizes: OpenSizes) -> None:
     if isinstance(value, torch.Tensor) and value.layout == torch.strided:
         node.meta["extents"] = tuple(map(sizes.number, value.shape))
         node.meta["strides"] = tuple(map(sizes.number, value.stride()))
+        node.meta["offset"] = sizes.number(value.storage_offset())
 
 
 def is_number(node: Node) -> bool:
@@ -74,6 +82,12 @@ def _symbolic() -> tuple[type, ...]:
     import torch
 
     return torch.SymInt, torch.SymFloat, torch.SymBool
+
+
+def changes(node: Node) -> bool:
+    """Whether an operation takes a number that torch keeps open, not as a size."""
+    name = name_of(node)
+    return (name in aten.MAPS or name in ROWS) and any(map(is_number, node.all_input_nodes))
 
 
 def operands(node: Node) -> list[Node]:

@@ -45,6 +45,7 @@ from tileworkbench.pytorch.handwritten import Handwritten
 from tileworkbench.pytorch.mapped import Mapped
 from tileworkbench.pytorch.nodes import (
     Node,
+    changes,
     is_part,
     is_tuple,
     name_of,
@@ -308,6 +309,8 @@ def _check_tensors(node: Node) -> Sequence[Any]:
     """The results of an operation. Raises `NoRuleError` where it has tensors that no kernel has."""
     import torch
 
+    if changes(node):
+        raise NoRuleError("a number that is another in each call")
     values = [value_of(each) for each in (node, *operands(node))]
     for value in values:
         for each in value if isinstance(value, tuple | list) else (value,):

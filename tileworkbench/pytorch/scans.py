@@ -20,6 +20,7 @@ from tileworkbench.pytorch.nodes import (
     label_of,
     name_of,
     shape_of,
+    strides_of,
     value_of,
 )
 from tileworkbench.pytorch.sizes import is_open
@@ -65,7 +66,7 @@ class _Writer:
         self.columns = max(n for n in range(1, min(columns, _WIDEST) + 1) if columns % n == 0)
         if self.columns < _NARROWEST:
             raise NoRuleError("a running sum along elements that lie together")
-        order = dense_order(value_of(self.root).shape, value_of(self.root).stride())
+        order = dense_order(shape_of(self.root), strides_of(self.root))
         self.result = Tensor(self.root, tuple(shape_of(self.root)[n] for n in order), order)
 
     def written(self, taken: Collection[str]) -> Written:

@@ -22,7 +22,7 @@ from tileworkbench.pytorch.grouped import Grouped
 from tileworkbench.pytorch.groups import LEAST_TRIED, Group, is_convolution, operations_of
 from tileworkbench.pytorch.handwritten import Handwritten
 from tileworkbench.pytorch.mapped import Mapped
-from tileworkbench.pytorch.nodes import Node, base_of, name_of, shape_of, value_of
+from tileworkbench.pytorch.nodes import Node, base_of, is_number, name_of, shape_of, value_of
 from tileworkbench.pytorch.pooling import Pooling
 from tileworkbench.pytorch.regions import Region
 from tileworkbench.pytorch.row_products import RowProduct
@@ -204,10 +204,12 @@ def _alone(group: AnyGroup, inputs: Sequence[Node]) -> Callable[..., Any]:
     made: dict[Node, Any] = {node: graph.placeholder(node.name) for node in inputs}
 
     def copied(node: Node) -> Any:
+        if is_number(node):  # an open one, as it was when the graph was captured
+            return value_of(node).node.hint
         if node not in made:
             for each in node.all_input_nodes:
                 copied(each)
-            made[node] = graph.node_copy(node, made.__getitem__)
+            made[node] = graph.node_copy(node, copied)
         return made[node]
 
     graph.output([copied(node) for node in group.outputs()])
