@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -262,14 +263,15 @@ def tile_backend(
     if not takes_gradients(inputs):
         return faster(inputs)
     chosen: Callable[..., Any] | None = None
+    first = threading.Lock()  # taken once, by the call that measures
 
     def call(*args: Any) -> Any:
         # The graph for gradients is compiled when they are first taken: from then on one can tell.
         nonlocal chosen
         if chosen is None:
-            if not has_backward or not takes_gradients(args):
+            may = has_backward and takes_gradients(args)
+            if not may or not first.acquire(blocking=False):
                 return compiled(*args)
-            chosen = compiled  # for other threads, until it is known
             chosen = faster(args)
         return chosen(*args)
 

@@ -110,9 +110,9 @@ def _both_ways(calls: Sequence[Callable[..., Any]], inputs: Sequence[Any]) -> li
 
     given = [torch.ones_like(each) for each in differentiable(calls[-1](*inputs))]
 
-    def both(call: Callable[..., Any], *tensors: Any) -> None:
+    def both(call: Callable[..., Any], *tensors: Any) -> Any:
         results, leaves = differentiable(call(*tensors)), differentiable(tensors)
-        torch.autograd.grad(results, leaves, given, allow_unused=True)
+        return torch.autograd.grad(results, leaves, given, allow_unused=True)
 
     return [functools.partial(both, call) for call in calls]
 
