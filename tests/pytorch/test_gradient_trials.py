@@ -114,7 +114,9 @@ def test_users_gradients_and_random_numbers_are_left_alone(monkeypatch: pytest.M
     state = torch.get_rng_state()
     call(x)
     assert torch.equal(torch.get_rng_state(), state)
-    assert all(torch.equal(each.grad, old) for each, old in zip(layer.parameters(), held))
+    assert all(
+        torch.equal(each.grad, old) for each, old in zip(layer.parameters(), held, strict=True)
+    )
 
 
 def test_two_threads_measure_once(monkeypatch: pytest.MonkeyPatch) -> None:
