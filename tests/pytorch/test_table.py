@@ -79,6 +79,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     **{f"aten.{name}": (X, [-1]) for name in ("amin.default", "var.correction", "std.correction")},
     **{f"aten.{name}.default": (X,) for name in ("sum", "mean", "max", "min")},
     "aten.linalg_vector_norm.default": (X, 2, [-1]),
+    "aten.logsumexp.default": (X, [-1]),
     "aten.mm.default": (X, X.t()),
     "aten.addmm.default": (VECTOR[:64], X, X.t()),
     "aten.bmm.default": (MATRICES, MATRICES),

@@ -55,6 +55,11 @@ SECOND["aten.threshold_backward.default"] = ("tensor", 0.5)
 SECOND["aten.leaky_relu_backward.default"] = ("tensor", 0.1, False)
 SECOND["aten.hardtanh_backward.default"] = ("tensor", -1.0, 2.0)
 SECOND["aten.softplus_backward.default"] = ("tensor", 2.0, 3.0)
+SECOND["aten.elu_backward.default"] = (1.5, 0.5, 2.0, False, "tensor")
+SECOND["aten.threshold.default"] = (0.25, 2.0)
+SECOND |= {f"aten.{name}.default": ("tensor", "tensor") for name in ("addcmul", "addcdiv")}
+SECOND |= {f"aten.{name}": ("tensor",) for name in ("logaddexp.default", "xlogy.Tensor")}
+SECOND |= {"aten.lerp.Scalar": ("tensor", 0.75), "aten.lerp.Tensor": ("tensor", "tensor")}
 POSITIVE = (
     "aten.log.default",
     "aten.log2.default",
@@ -75,7 +80,7 @@ def arguments_of(name: str, x: Any, other: Any) -> tuple[Any, ...]:
         return x > 0, then, 3.0 if name.endswith("ScalarOther") else other
     if name == "aten.masked_fill.Scalar":
         return x, x > 0, -2.0
-    if name == "aten.floor_divide.default":
+    if name in ("aten.floor_divide.default", "aten.remainder.Scalar"):
         return (x > 0).int() * 7 - 3, 2
     if name == "aten.native_dropout_backward.default":
         return x, other > 0, 2.0
@@ -154,6 +159,7 @@ def test_powers() -> None:
         lambda x: x.sum(-1),
         lambda x: x.mean((-1, -2), keepdim=True),
         lambda x: x.amax(-1),
+        lambda x: x.logsumexp(-1) + torch.logsumexp(x, (1, 2), keepdim=True)[:, 0],
         lambda x: x.amin((1, 2)),
         lambda x: x.sum() + x.mean(),
         lambda x: x.max() - x.min(),
@@ -177,7 +183,8 @@ def test_rows(call: Callable[[Any], Any], dtype: Any) -> None:
 def test_nan_and_infinity_in_rows() -> None:
     x = torch.randn(4, 64)
     x[0, 3], x[1, 5], x[2] = float("nan"), float("inf"), -float("inf")
-    for call in (lambda x: torch.softmax(x, -1), lambda x: x.amax(-1), lambda x: x.amin(-1)):
+    row = [torch.softmax, torch.amax, torch.amin, torch.logsumexp]
+    for call in (functools.partial(each, dim=-1) for each in row):
         close(compiled(call, Report())(x), call(x))
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tileworkbench.pytorch.dtypes import name_of
+from tileworkbench.pytorch.dtypes import name_of, weak_dtype
 from tileworkbench.pytorch.terms import (
     NoRuleError,
     Term,
@@ -21,11 +21,13 @@ from tileworkbench.pytorch.terms import (
 
 exp, erf, tanh, sigmoid = (of_float(name) for name in ("exp", "erf", "tanh", "sigmoid"))
 log, sqrt, rsqrt = of_float("log"), of_float("sqrt"), of_float("rsqrt")
-log1p = of_float("log1p")
+log1p, atan = of_float("log1p"), of_float("atan")
 
 _SQRT_HALF = math.sqrt(0.5)
 _BETA = math.sqrt(2 / math.pi)
 _KAPPA = 0.044715
+_LOG_2 = math.log(2)
+_FAR = 1e9  # its square plus one is its square, and no infinity
 
 
 def scaled(y: Any, alpha: Any) -> Any:
@@ -88,6 +90,27 @@ def elu(x: Term, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Term:
     return select(x > 0, scaled(x, scale), bent)
 
 
+def elu_backward(
+    grad: Term, alpha: Any, scale: Any, input_scale: Any, is_result: bool, y: Term
+) -> Term:
+    low = alpha * scale
+    bent = (y + low) if is_result else low * exp(scaled(y, input_scale))
+    return select(y <= 0, scaled(grad, input_scale) * bent, scaled(grad, scale))
+
+
+def hard_swish_backward(grad: Term, x: Term) -> Term:
+    return select(x <= -3, 0.0, select(x < 3, grad * (x / 3.0 + 0.5), grad))
+
+
+def hard_sigmoid_backward(grad: Term, x: Term) -> Term:
+    return select(x > -3, select(x < 3, grad / 6.0, 0.0), 0.0)
+
+
+def mish_backward(grad: Term, x: Term) -> Term:
+    t = tanh(softplus(x))
+    return grad * (t + x * sigmoid(x) * (1.0 - t * t))
+
+
 def leaky_relu_backward(grad: Term, x: Term, slope: Any, is_result: bool) -> Term:
     return select(x > 0, grad, grad * slope)
 
@@ -99,6 +122,88 @@ def hardtanh_backward(grad: Term, x: Term, low: Any, high: Any) -> Term:
 def softplus_backward(grad: Term, x: Term, beta: Any, threshold: Any) -> Term:
     raised = scaled(x, beta)
     return select(raised > threshold, grad, grad * sigmoid(raised))
+
+
+def floor_remainder(x: Term, y: Any) -> Term:
+    """The remainder of integers, with the sign of the divisor, which is a number."""
+    if not isinstance(x, Term) or not isinstance(y, int) or isinstance(y, bool) or not y:
+        raise NoRuleError("a remainder by what is no number")
+    if x.dtype.is_floating_point or x.is_bool:
+        raise NoRuleError("a remainder of floats")
+    return binary("%", x, y)
+
+
+def add_product(x: Term, a: Term, b: Term, value: Any = 1) -> Term:
+    return x + scaled(a, value) * b
+
+
+def add_quotient(x: Term, a: Term, b: Term, value: Any = 1) -> Term:
+    return x + scaled(a, value) / b
+
+
+def lerp(x: Term, end: Term, weight: Any) -> Term:
+    """Between two values, from the nearer one, so that both ends are exact."""
+    from_end = end - (end - x) * (1.0 - weight)
+    if isinstance(weight, Term):
+        return select(absolute(weight) < 0.5, x + weight * (end - x), from_end)
+    return x + weight * (end - x) if abs(weight) < 0.5 else from_end
+
+
+def log_add_exp(a: Term, b: Term) -> Term:
+    """log(exp(a) + exp(b)), of two equal infinities that one."""
+    is_endless = call("isinf", a, dtype=(a > 0).dtype)
+    made = larger(a, b) + log1p(exp(-absolute(a - b)))
+    return select(call("And", is_endless, a.equals(b), dtype=is_endless.dtype), a, made)
+
+
+def x_log_y(x: Term, y: Term) -> Term:
+    """x log(y), 0 where x is; NaN where y is."""
+    nothing = call("isnan", y, dtype=(y > 0).dtype)
+    return select(nothing, y, select(x.equals(0), 0.0, x * log(y)))
+
+
+def logit(x: Term, eps: float | None = None) -> Term:
+    if eps is not None:
+        x = clamp(x, eps, 1.0 - eps)
+    return log(x / (1.0 - x))
+
+
+# Inverse functions, by those that T has, without cancellation where they are small
+
+
+def asin(x: Term) -> Term:
+    x = _as_float(x)
+    return atan(x * rsqrt((1.0 - x) * (1.0 + x)))
+
+
+def acos(x: Term) -> Term:
+    x = _as_float(x)
+    return 2.0 * atan(sqrt((1.0 - x) / (1.0 + x)))
+
+
+def atanh(x: Term) -> Term:
+    size = absolute(_as_float(x))
+    return _with_sign(0.5 * log1p(2.0 * size / (1.0 - size)), x)
+
+
+def asinh(x: Term) -> Term:
+    size = absolute(_as_float(x))
+    near = log1p(size + size * size / (1.0 + sqrt(size * size + 1.0)))
+    return _with_sign(select(size > _FAR, log(size) + _LOG_2, near), x)
+
+
+def acosh(x: Term) -> Term:
+    x = _as_float(x)
+    more = x - 1.0
+    return select(x > _FAR, log(x) + _LOG_2, log1p(more + sqrt(more * (more + 2.0))))
+
+
+def _as_float(x: Term) -> Term:
+    return x if x.dtype.is_floating_point else x.to(weak_dtype(1.0, x.dtype))
+
+
+def _with_sign(size: Term, x: Term) -> Term:
+    return select(x < 0, -size, size)
 
 
 def larger(a: Term, b: Any) -> Term:
@@ -230,6 +335,10 @@ def test(name: str) -> Callable[[Term], Term]:
         return call(name, x, dtype=(x > 0).dtype)
 
     return apply
+
+
+def fraction(x: Term) -> Term:
+    return x - rounding("trunc")(x)
 
 
 def absolute(x: Term) -> Term:

@@ -37,7 +37,7 @@ BY_REASON: dict[str, tuple[str, ...]] = {
     ),
     "a copy into another order is torch's own": _names(
         """cat.default clone.default copy.default flip.default repeat.default as_strided.default
-        diagonal.default select_scatter.default slice_scatter.default"""
+        copy_.default diagonal.default select_scatter.default slice_scatter.default"""
     ),
     "an index for each element is torch's own": _names(
         """gather.default index_put.default masked_scatter.default scatter.src scatter.value
@@ -68,9 +68,8 @@ BY_REASON: dict[str, tuple[str, ...]] = {
         "_scaled_dot_product_flash_attention_for_cpu_backward.default"
     ),
     "no rule for it": _names(
-        """acos.default acosh.default any.default any.dim any.dims asin.default asinh.default
-        atan2.default atan2.out atanh.default div.Scalar_mode div.Tensor_mode fmod.Scalar
-        fmod.Tensor pow.Scalar pow.Tensor_Tensor prod.default prod.dim_int remainder.Scalar
+        """any.default any.dim any.dims atan2.default atan2.out div.Scalar_mode div.Tensor_mode
+        fmod.Scalar fmod.Tensor pow.Scalar pow.Tensor_Tensor prod.default prod.dim_int
         remainder.Tensor var.dim"""
     ),
 }

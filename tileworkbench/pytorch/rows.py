@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch.formulas import absolute, exp, log, rsqrt, sqrt
-from tileworkbench.pytorch.terms import NoRuleError, Term
+from tileworkbench.pytorch.terms import NoRuleError, Term, call, select
 
 
 class Rows(Protocol):
@@ -78,6 +78,13 @@ def _norm(rows: Rows, x: Term, order: float) -> Term:
 
 def _cumsum(rows: Rows, x: Term) -> Term:
     return rows.running_sum(_float_only(x))
+
+
+def _log_sum_exp(rows: Rows, x: Term) -> Term:
+    largest = rows.max(_float_only(x))
+    is_endless = call("isinf", largest, dtype=(largest > 0).dtype)  # x - largest would be NaN
+    shift = rows.keep("shift", select(is_endless, 0, largest))
+    return log(rows.sum(exp(x - shift))) + shift
 
 
 def _softmax(rows: Rows, x: Term) -> Term:
@@ -184,6 +191,9 @@ ROWS: dict[str, RowOperation] = {
         lambda a, x: [-1],
         lambda a, x: (a, x),
         weight=3,
+    ),
+    "aten.logsumexp.default": RowOperation(
+        _log_sum_exp, lambda x, dim, keep=False: dim or (), lambda x, *_, **__: (x,), weight=3
     ),
     "aten.cumsum.default": RowOperation(_cumsum, _scanned, lambda x, *_, **__: (x,)),
     "aten._softmax.default": RowOperation(
