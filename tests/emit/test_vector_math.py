@@ -115,6 +115,7 @@ REFERENCES: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float]] = {
     "sqrt": (np.sqrt, 0.5),
     "sin": (np.sin, 1.0),
     "cos": (np.cos, 1.0),
+    "atan": (np.arctan, 2.0),
     "tanh": (np.tanh, 4.0),
     "erf": (each(math.erf), 4.0),
     "sigmoid": (sigmoid, 4.0),
@@ -163,7 +164,7 @@ def test_signed_zeros() -> None:
     level = host_levels()[0]
     functions = [
         emit_vector_math(op, "float32", 4, level.isa)
-        for op in ("tanh", "erf", "sqrt", "sin", "log1p")
+        for op in ("tanh", "erf", "sqrt", "sin", "log1p", "atan")
     ]
     loops = "".join(map_loop(function, "float32", "float32", 4, 1) for function in functions)
     jit = Jit(functions, level, loops)

@@ -21,7 +21,7 @@ from tileworkbench.pytorch.terms import (
 
 exp, erf, tanh, sigmoid = (of_float(name) for name in ("exp", "erf", "tanh", "sigmoid"))
 log, sqrt, rsqrt = of_float("log"), of_float("sqrt"), of_float("rsqrt")
-log1p, atan = of_float("log1p"), of_float("atan")
+log1p, atan, sin, cos = (of_float(name) for name in ("log1p", "atan", "sin", "cos"))
 
 _SQRT_HALF = math.sqrt(0.5)
 _BETA = math.sqrt(2 / math.pi)
@@ -166,6 +166,25 @@ def logit(x: Term, eps: float | None = None) -> Term:
     if eps is not None:
         x = clamp(x, eps, 1.0 - eps)
     return log(x / (1.0 - x))
+
+
+# What T has only by calls of the C library, one for each element
+
+
+def tan(x: Term) -> Term:
+    return sin(x) / cos(x)
+
+
+def sinh(x: Term) -> Term:
+    size = absolute(_as_float(x))
+    root, less = exp(size * 0.5), _below_exp(size)
+    large = 0.5 * root * root - 0.5 / root / root  # e^x itself is infinite earlier
+    return _with_sign(select(size > 1.0, large, 0.5 * (less + less / (less + 1.0))), x)
+
+
+def cosh(x: Term) -> Term:
+    root = exp(absolute(_as_float(x)) * 0.5)
+    return 0.5 * root * root + 0.5 / root / root
 
 
 # Inverse functions, by those that T has, without cancellation where they are small

@@ -1,11 +1,11 @@
 """Elementary functions on vectors of any number of lanes, as LLVM IR functions.
 
-exp, exp2, exp10, log, log2, log10, log1p, sin, cos, tanh, erf and sigmoid of float32 are vector
-code: argument reduction and a polynomial (`coefficients.py`). Everything else calls the C library
-once per lane. Denormals, infinities, NaN and signed zeros come out as the C library has them;
-nothing saturates. Where no fused multiply-add exists products are rounded, and the results keep
-their error bounds: 2 ulp for the exponentials and logarithms, 4 ulp for log1p, tanh, erf and
-sigmoid; sin and cos are evaluated in double, 1 ulp.
+exp, exp2, exp10, log, log2, log10, log1p, sin, cos, atan, tanh, erf and sigmoid of float32 are
+vector code: argument reduction and a polynomial (`coefficients.py`). Everything else calls the C
+library once per lane. Denormals, infinities, NaN and signed zeros come out as the C library has
+them; nothing saturates. Where no fused multiply-add exists products are rounded, and the results
+keep their error bounds: 2 ulp for the exponentials, logarithms and atan, 4 ulp for log1p, tanh, erf
+and sigmoid; sin and cos are evaluated in double, 1 ulp.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from tileworkbench.compiler.emit.llvm.coefficients import (
+    ATAN,
     BASES,
     COS,
     ERF,
@@ -332,6 +333,18 @@ class _MathWriter:
             return result
         return self.where("oeq", x, self.constant(0.0), x, result)
 
+    def arctangent(self, x: str) -> str:
+        """Of 1 / x where x is above 1, taken from pi / 2."""
+        magnitude, one = self.intrinsic("fabs", x), self.constant(1.0)
+        reduced = self.binary("fdiv", one, magnitude)
+        small = self.where("ogt", magnitude, one, reduced, magnitude)
+        square = self.binary("fmul", small, small)
+        cube = self.binary("fmul", square, small)
+        angle = self.multiply_add(cube, self.polynomial(square, ATAN), small)
+        rest = self.binary("fsub", self.constant(math.pi / 2), angle)
+        angle = self.where("ogt", magnitude, one, rest, angle)
+        return self.intrinsic("copysign", angle, x)
+
     # Sigmoids
 
     def tanh(self, x: str) -> str:
@@ -387,6 +400,7 @@ _VECTOR_OPS: dict[str, Callable[..., str]] = {
     "log1p": _MathWriter.log1p,
     "sin": lambda of, x: of.trigonometric(x, "sin"),
     "cos": lambda of, x: of.trigonometric(x, "cos"),
+    "atan": _MathWriter.arctangent,
     "tanh": _MathWriter.tanh,
     "erf": _MathWriter.erf,
     "sigmoid": _MathWriter.sigmoid,
