@@ -134,19 +134,22 @@ def floor_remainder(x: Term, y: Any) -> Term:
 
 
 def add_product(x: Term, a: Term, b: Term, value: Any = 1) -> Term:
-    return x + scaled(a, value) * b
+    scale: Term = scaled(a, value)
+    return x + scale * b
 
 
 def add_quotient(x: Term, a: Term, b: Term, value: Any = 1) -> Term:
-    return x + scaled(a, value) / b
+    scale: Term = scaled(a, value)
+    return x + scale / b
 
 
 def lerp(x: Term, end: Term, weight: Any) -> Term:
     """Between two values, from the nearer one, so that both ends are exact."""
-    from_end = end - (end - x) * (1.0 - weight)
+    from_start: Term = x + weight * (end - x)
+    from_end: Term = end - (end - x) * (1.0 - weight)
     if isinstance(weight, Term):
-        return select(absolute(weight) < 0.5, x + weight * (end - x), from_end)
-    return x + weight * (end - x) if abs(weight) < 0.5 else from_end
+        return select(absolute(weight) < 0.5, from_start, from_end)
+    return from_start if abs(weight) < 0.5 else from_end
 
 
 def log_add_exp(a: Term, b: Term) -> Term:
