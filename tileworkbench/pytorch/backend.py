@@ -224,16 +224,12 @@ def tile_backend(
     collected = Report() if report is None else report
     used = settings or Settings()
     names = [plain_name(str(n.target)) for n in module.graph.nodes if n.op == "placeholder"]
-
     operations: list[Operation] = []  # of both graphs
-    has_backward = False
 
     def compile_part(graph: Any, _: Any, in_backward: bool = False) -> Any:
-        nonlocal has_backward
         before = len(collected.operations)
         made = make_boxed_func(compile_graph(graph, names, collected, used, in_backward))
         operations.extend(collected.operations[before:])
-        has_backward |= in_backward
         return made
 
     backward = functools.partial(compile_part, in_backward=True)
@@ -253,26 +249,36 @@ def tile_backend(
         if not any(each.kernel for each in operations):
             return own
         runs_here = all(part.kernel.run_at is not None for part in collected.parts)
-        reason = ""
-        if runs_here and not used.keep_slower:
-            reason = graph_trial(compiled, module, given)
+        may = runs_here and not used.keep_slower
+        reason = graph_trial(compiled, module, given) if may else ""
         if reason:
             collected.withdraw(operations, reason)
         return own if reason else compiled
 
-    if not takes_gradients(inputs):
-        return faster(inputs)
+    def is_known(given: Sequence[Any]) -> bool:
+        # The graph for gradients is compiled when they are first taken.
+        return bool(operations) and operations[-1].in_backward and takes_gradients(given)
+
+    return _chosen_later(compiled, faster, is_known) if takes_gradients(inputs) else faster(inputs)
+
+
+def _chosen_later(
+    now: Callable[..., Any],
+    choose: Callable[[Sequence[Any]], Callable[..., Any]],
+    may_choose: Callable[[Sequence[Any]], bool],
+) -> Callable[..., Any]:
+    """Calls `now`, and from the first call on of whose arguments one `may_choose` what is chosen
+    for these.
+    """
     chosen: Callable[..., Any] | None = None
-    first = threading.Lock()  # taken once, by the call that measures
+    first = threading.Lock()  # taken once, by the call that chooses
 
     def call(*args: Any) -> Any:
-        # The graph for gradients is compiled when they are first taken: from then on one can tell.
         nonlocal chosen
         if chosen is None:
-            may = has_backward and takes_gradients(args)
-            if not may or not first.acquire(blocking=False):
-                return compiled(*args)
-            chosen = faster(args)
+            if not may_choose(args) or not first.acquire(blocking=False):
+                return now(*args)
+            chosen = choose(args)
         return chosen(*args)
 
     return call
