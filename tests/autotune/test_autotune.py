@@ -222,10 +222,10 @@ def test_progress_is_seen_and_taken_away(
 
 def test_a_configuration_that_takes_too_long_is_given_up() -> None:
     with pytest.raises(tw.TileError) as caught:
-        tuned(lazy, CONFIGS[:2], timeout=0)(100)
+        tuned(lazy, CONFIGS[:2], timeout=1e-9)(100)
     assert str(caught.value) == (
         "none of the 2 configurations of 'lazy' could be measured\n"
-        "hint: the first one, {'block': 16}, failed: TileError: took longer than 0 s"
+        "hint: the first one, {'block': 16}, failed: TileError: took longer than 1e-09 s"
     )
 
 

@@ -357,3 +357,15 @@ class TestDask:
             tuned(client)(256)
         assert "the workers of the executor cannot measure: " in str(caught.value)
         assert "tileworkbench" in str(caught.value)
+
+
+def test_an_executor_that_is_over_is_told() -> None:
+    executor = ThreadPoolExecutor(1)
+    executor.shutdown()
+    with pytest.raises(tw.UnsupportedError) as caught:
+        tuned(executor)(256)
+    assert str(caught.value) == (
+        "the workers of the executor cannot measure: RuntimeError: cannot schedule new futures "
+        "after shutdown\nhint: make another executor, whose workers start; they need "
+        "tileworkbench 0.1.0 as it is installed here"
+    )

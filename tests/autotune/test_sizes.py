@@ -209,6 +209,35 @@ def test_choosing_is_little_work(clock: Clock) -> None:
     assert added == ["__call__", "pick", "bisect_right"]
 
 
+def test_sizes_that_no_kernel_is_for(clock: Clock) -> None:
+    kernel = tuned(lazy, SIZES)(T.dynamic("N"))
+    for sizes, message in (
+        ({}, "kernel_for takes N, not nothing"),
+        ({"M": 3}, "kernel_for takes N, not M"),
+        ({"N": "3"}, "'N' is a positive integer, not '3'"),
+        ({"N": -1}, "'N' is a positive integer, not -1"),
+        ({"N": True}, "'N' is a positive integer, not True"),
+    ):
+        with pytest.raises(tw.ArgumentError) as caught:
+            kernel.kernel_for(**sizes)
+        assert str(caught.value) == message
+    with pytest.raises(tw.ArgumentError) as caught:
+        tuned(lazy, [1, 2])
+    assert str(caught.value) == (
+        "sizes has samples by the name of a symbol, and is no list\n"
+        "hint: such as sizes={'M': [16, 128, 1024]}"
+    )
+
+
+def test_the_kernel_is_that_of_the_last_call(clock: Clock) -> None:
+    function = tuned(eager, {"n": [4, 1024]})
+    seen = []
+    for rows in (1024, 4, 1024, 4):
+        function(torch.zeros(rows, 2))
+        seen.append(function.kernel.config)
+    assert seen == [{"block": 32}, {"block": 8}] * 2
+
+
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
@@ -221,6 +250,14 @@ def test_choosing_is_little_work(clock: Clock) -> None:
             {"N": [0]},
             "sizes has no positive integers for the symbol 'N' of 'lazy'\n"
             "hint: such as sizes={'N': [16, 128, 1024]}",
+        ),
+        *(
+            (
+                {"N": given},
+                "sizes has no positive integers for the symbol 'N' of 'lazy'\n"
+                "hint: such as sizes={'N': [16, 128, 1024]}",
+            )
+            for given in (5, "12", [True], [])
         ),
         ({"N": [1], "K": [2]}, "'lazy' has no symbol 'K', which sizes names"),
     ],
@@ -285,6 +322,13 @@ class TestBuckets:
         assert cover(times) == {(1,): 1, (2,): 1, (3,): 1}
         times = {(1,): [1.0, 1.1], (2,): [2.0, 2.0], (3,): [5.0, 3.0]}
         assert cover(times)[(1,)] == 0 and cover(times)[(3,)] == 1
+
+    def test_a_sample_keeps_what_is_as_close(self) -> None:
+        """Two that take turns, 4 % apart, are one bucket; 10 % apart they are many."""
+        for more, buckets in ((1.04, 1), (1.1, 6)):
+            times = {(at,): [more, 1.0] if at % 2 else [1.0, more] for at in range(1, 7)}
+            times |= {(7,): [3.0, 1.0], (8,): [1.0, 3.0]}  # so that both are needed
+            assert len(grouped(cover(times))) == buckets + 2
 
     def test_four_at_most(self) -> None:
         times = {(at,): [1.0 if place == at else 9.0 for place in range(6)] for at in range(1, 6)}

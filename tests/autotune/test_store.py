@@ -20,6 +20,7 @@ import torch
 import tileworkbench as tw
 import tileworkbench.language as T
 from tileworkbench.tuning import courses, measuring
+from tileworkbench.tuning import store as store_module
 from tileworkbench.tuning.reference import digest_of
 from tileworkbench.tuning.store import Origin, Stored, TuningStore, default_store, key_of
 
@@ -69,6 +70,25 @@ def test_what_was_measured_is_not_measured_again(monkeypatch: pytest.MonkeyPatch
     assert [trial.latency for trial in again.trials] == [9.0, 8.0, 7.0]
     again(128)  # another shape
     assert clock.count == 6
+
+
+def test_what_another_process_measures_meanwhile_is_not_measured_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch)
+    ours, theirs = make(), make()
+    note = courses.Course._note
+
+    def noted(course: courses.Course, place: int, trial: Any) -> None:
+        note(course, place, trial)
+        monkeypatch.setattr(courses.Course, "_note", note)
+        theirs(64)
+
+    monkeypatch.setattr(courses.Course, "_note", noted)
+    ours(64)
+    assert clock.count == 3
+    assert [trial.is_stored for trial in theirs.trials] == [True, False, False]
+    assert [trial.is_stored for trial in ours.trials] == [False, True, True]
 
 
 def test_the_key_is_the_text_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +314,34 @@ class TestTrouble:
 
     def test_a_folder_in_its_place(self, tmp_path: Path) -> None:
         (told,) = self.told(tmp_path)
-        assert told.startswith(f"tuning results in '{tmp_path}' are not used: ")
+        assert told == (
+            f"tuning results in '{tmp_path}' are not used: unable to open database file; "
+            "name another file"
+        )
+
+    def test_locked_by_another_process(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It is waited for once."""
+        monkeypatch.setattr(store_module, "_WAIT_SECONDS", 0.01)
+        monkeypatch.setattr(store_module, "_WAIT_AGAIN_SECONDS", 0.02)
+        waits: list[float] = []
+        connect = sqlite3.connect
+
+        def connecting(path: Path, timeout: float, **options: Any) -> sqlite3.Connection:
+            waits.append(timeout)
+            return connect(path, timeout=timeout, **options)
+
+        path = tmp_path / "t.sqlite"
+        TuningStore(path).put(key_of("a"), Stored(2.0), ORIGIN)
+        with closing(connect(path, isolation_level=None)) as other:
+            other.execute("begin exclusive")
+            monkeypatch.setattr(sqlite3, "connect", connecting)
+            assert self.told(path) == [
+                f"tuning results in '{path}' are not used: database is locked; wait for the "
+                "process that holds it"
+            ]
+        assert waits == [0.01, 0.02, 0.02]
 
     def test_read_only(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = tmp_path / "t.sqlite"
@@ -381,3 +428,41 @@ class TestTop:
         with pytest.raises(tw.ArgumentError) as caught:
             make(top=top)
         assert str(caught.value) == f"top is how many configurations are measured, not {top!r}"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"timeout": 0}, "timeout is a positive number of seconds, not 0"),
+        ({"timeout": None}, "timeout is a positive number of seconds, not None"),
+        ({"timeout": "15"}, "timeout is a positive number of seconds, not '15'"),
+        ({"timeout": float("nan")}, "timeout is a positive number of seconds, not nan"),
+        ({"rep": 0}, "rep is a positive number of milliseconds, not 0"),
+        ({"warmup": -1}, "warmup is a number of milliseconds, 0 or more, not -1"),
+        ({"ref_prog": 3}, "ref_prog is a function, not 3"),
+        ({"supply_prog": [1]}, "supply_prog is a function, not [1]"),
+        ({"store": 3}, "store is True, False or a path, not 3"),
+    ],
+)
+def test_options_that_make_no_sense(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(tw.ArgumentError) as caught:
+        make(**options)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("configs", [None, {"block": [8]}, "block=8", 3])
+@pytest.mark.parametrize("is_made", [False, True])
+def test_configurations_that_are_none(configs: Any, is_made: bool) -> None:
+    with pytest.raises(tw.ArgumentError) as caught:
+        tw.autotune((lambda N: configs) if is_made else configs)(tw.jit(untraced))(64)
+    kind = type(configs).__name__
+    assert str(caught.value) == (
+        f"configs is a list of dictionaries, or a function that returns one, not '{kind}'\n"
+        "hint: such as configs=[{'block_M': 64}, {'block_M': 128}]"
+    )
+    with pytest.raises(tw.ArgumentError, match="a configuration is a dictionary, not 'block=8'"):
+        tw.autotune(["block=8"])
+
+
+def untraced(N: int, block: int = 8) -> None:
+    """Never traced."""

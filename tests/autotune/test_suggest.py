@@ -72,7 +72,9 @@ class TestSuggest:
         found = tw.suggest(kernels.matmul, "gfx942", axes, constants={**SHAPES, "threads": 256})
         assert found.ranked == ()
         assert len(found.refused) == 2
-        assert "block_M=128 block_N=256 block_K=64 num_stages=3: " in str(found)
+        lines = str(found).splitlines()
+        assert lines[0] == "no configuration of 'matmul' compiles for sim:gfx942"
+        assert lines[1].startswith("block_M=128 block_N=256 block_K=64 num_stages=3: ResourceError")
         assert all(
             "bytes of shared memory, 'gfx942' has 65536" in error for _, error in found.refused
         )
@@ -119,7 +121,13 @@ class TestSuggest:
             *("block_M", "block_N", "block_K", "threads", "predicted", "most", "time", "shared"),
             *("registers", "occupancy", "conflicts"),
         ]
-        assert text[-1] == "1 more are refused"
+        assert text[-2:] == [
+            "1 more are refused",
+            "block_M=128 block_N=256 block_K=32 threads=128: its tiles take 256 registers of a "
+            "thread, which has 255",
+        ]
+        crowd = dataclasses.replace(found, refused=found.refused * 12)
+        assert str(crowd).splitlines()[-1] == "and 2 more, see 'refused'"
         assert repr(found).startswith(
             "<suggestions for matmul sim:sm_90a | 3 ranked, 1 refused | best"
         )

@@ -93,6 +93,14 @@ def test_nothing_is_measured_unless_asked() -> None:
         ({"blok": [1]}, "'blok' is no compile-time argument of 'add'"),
         ({"A": [1]}, "'A' is no compile-time argument of 'add'"),
         (
+            {"block": 64},
+            "'block' has 64 for its values, which is no list\nhint: such as {'block': [64]}",
+        ),
+        (
+            {"block": "64"},
+            "'block' has '64' for its values, which is no list\nhint: such as {'block': ['64']}",
+        ),
+        (
             {"block": range(200), "pad": range(100)},
             "a sweep of 20000 points is too large: at most 10000",
         ),
@@ -102,6 +110,19 @@ def test_what_cannot_be_swept(axes: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError) as caught:
         tw.sweep(add, axes)
     assert str(caught.value) == message
+
+
+def test_a_constant_that_nothing_takes() -> None:
+    with pytest.raises(ArgumentError) as caught:
+        tw.sweep(add, {"block": [32]}, constants={"pads": 0})
+    assert str(caught.value) == "'pads' is no compile-time argument of 'add'"
+
+
+def test_a_value_that_is_there_twice_counts_once() -> None:
+    found = tw.sweep(add, {"block": [32, 64, 32], "pad": [0, False]})
+    assert [point.config for point in found.points] == [
+        {"block": block, "pad": pad} for block in (32, 64) for pad in (0, False)
+    ]
 
 
 def test_names_that_are_missing() -> None:

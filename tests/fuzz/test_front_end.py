@@ -81,11 +81,14 @@ def _compile(program: Program, target: str) -> None:
 
 
 def _is_pythons(raised: TracebackType | None) -> bool:
-    """Whether the module's own code or a plain function raised, or nothing of ours ran before."""
+    """Whether the module's own code or a plain function raised, or nothing of ours ran before, or
+    the kernel computes with Python's numbers alone: ``2 ** 2 ** 64`` would not end.
+    """
     codes = [entry.tb_frame.f_code for entry in errors._entries(raised)]
-    if codes[-1].co_name in ("__getattr__", "stop"):
+    stopped = codes[-1].co_name == "stop"
+    if stopped or codes[-1].co_name == "__getattr__":
         codes.pop()
-    plain = codes[-1].co_filename == "kernel.py" and codes[-1] not in errors._rewritten
+    plain = codes[-1].co_filename == "kernel.py" and (stopped or codes[-1] not in errors._rewritten)
     return plain or not any(code.co_filename.startswith(PACKAGE) for code in codes)
 
 

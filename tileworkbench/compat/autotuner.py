@@ -66,6 +66,7 @@ class AutoTuner:
     def run(self, warmup: float = 25, rep: float = 100, timeout: float = 100) -> AutotuneResult:
         """Measure every configuration and return the fastest."""
         settings = replace(self._settings, warmup=warmup, rep=rep, timeout=timeout)
+        settings.check()
         fn = self._fn.fn if isinstance(self._fn, Jit) else self._fn
         kernel = Autotuned(jit(fn, **self._compile), self._configs, settings)()
         if not isinstance(kernel, Kernel):

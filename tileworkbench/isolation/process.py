@@ -25,6 +25,7 @@ from tileworkbench.compiler.diagnostics import TileError, TileTypeError
 from tileworkbench.isolation.child import IDLE_SECONDS
 
 _START_SECONDS = 120.0  # in which a process imports what it needs
+_MOST_SECONDS = 1e6  # that the system can wait
 _STALE_SECONDS = 0.8 * IDLE_SECONDS  # the process ends by itself soon
 
 
@@ -126,7 +127,7 @@ class Process:
         assert self._connection is not None
         try:
             self._connection.send_bytes(request)
-            if not self._connection.poll(max(seconds, 0.0)):
+            if not self._connection.poll(min(max(seconds, 0.0), _MOST_SECONDS)):
                 raise ProcessEndedError(f"took longer than {seconds:g} s", timed_out=True)
             succeeded, answer = pickle.loads(self._connection.recv_bytes())
         except (EOFError, OSError):

@@ -32,10 +32,10 @@ from tileworkbench.tuning.dynamic import tune_sizes
 from tileworkbench.tuning.jobs import Jobs, Made, form, forms_of
 from tileworkbench.tuning.measuring import Setting
 from tileworkbench.tuning.progress import Progress
-from tileworkbench.tuning.store import TuningStore, default_store
+from tileworkbench.tuning.store import store_of
 from tileworkbench.tuning.supply import TensorSupplyType
 from tileworkbench.tuning.sweep import Sweep, SweepPoint
-from tileworkbench.tuning.trials import Config, Settings, Trial
+from tileworkbench.tuning.trials import Config, Settings, Trial, listed_configs
 from tileworkbench.tuning.workers import machine_of
 from tileworkbench.workbench.kernel import Kernel
 
@@ -85,11 +85,12 @@ class Autotuned:
         self._searches: dict[Any, _Search] = {}
         self._by_class: dict[Any, DispatchedKernel] = {}
         self._ready: dict[Any, Kernel] = {}  # by the forms of a call's tensors
+        self._called: Kernel | None = None  # where sizes choose it
 
     @property
     def kernel(self) -> Kernel | None:
         """The kernel of the last call, None before."""
-        return self.jit.kernel
+        return self._called or self.jit.kernel
 
     @property
     def results(self) -> Sweep:
@@ -167,14 +168,16 @@ class Autotuned:
         form = None if kwargs else self.jit.form(*args)
         ready = None if form is None else self._ready.get(form)
         if ready is not None:
+            self._called = ready
             return ready(*args)
         made = self._dispatched(args, kwargs)
         if not self.jit.is_eager:
             return made
         run_time = self.jit.run_time(*args, **{**kwargs, **made.buckets[0].config})
+        self._called = made.kernel_of(run_time)
         if form is not None and len(run_time) == len(args):
-            self._ready[form] = made.kernel_of(run_time)
-        return made(*run_time)
+            self._ready[form] = self._called
+        return self._called(*run_time)
 
     def _dispatched(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> DispatchedKernel:
         """The kernel for all sizes, tuned by the first call for each set of other arguments."""
@@ -209,7 +212,7 @@ class Autotuned:
 
     def _listed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Config]:
         made = self.configs(*args, **kwargs) if callable(self.configs) else self.configs
-        configs = list(made)
+        configs = listed_configs(made)
         if not configs:
             raise ArgumentError(f"'{self.jit.fn.__name__}' has no configuration to tune")
         for config in configs:
@@ -373,21 +376,25 @@ def autotune(
             with a longer `timeout` as well.
 
     A configuration that fails (does not compile, crashes, takes longer than `timeout`, gives wrong
-    numbers) is a row with the reason; if all fail the call raises `TileError`. The kernel
+    numbers) is a row with the reason; if all fail the call raises `TileError`. Raises
+    `ArgumentError` for options that make no sense. The kernel
     gets `.config`, `.latency` and `.ref_latency` (milliseconds), and the function `.results`, a
     table. Ctrl-C ends the search with `Interrupted` and keeps what was measured; the same call goes
     on with the configurations that are left.
     """
+    if isinstance(configs, Jit):
+        raise TileTypeError("tw.autotune needs configurations: @tw.autotune(configs=[...])")
     settings = Settings(
         *(warmup, rep, timeout, supply_type, ref_prog, supply_prog, rtol, atol),
         *(max_mismatched_ratio, skip_check, manual_check_prog, cache_input_tensors),
         *(tuple(do_not_specialize or ()), early_stop, top),
-        default_store() if store is True else TuningStore(store) if store else None,
+        store_of(store),
         *(isolate, executor, sizes),
         retry=retry,
     )
-    if top is not None and (isinstance(top, bool) or not isinstance(top, int) or top < 1):
-        raise ArgumentError(f"top is how many configurations are measured, not {top!r}")
+    settings.check()
+    if not callable(configs):
+        listed_configs(configs)
 
     def decorate(function: Any) -> Autotuned:
         if not isinstance(function, Jit):
@@ -397,6 +404,4 @@ def autotune(
             )
         return Autotuned(function, configs, settings)
 
-    if isinstance(configs, Jit):
-        raise TileTypeError("tw.autotune needs configurations: @tw.autotune(configs=[...])")
     return decorate

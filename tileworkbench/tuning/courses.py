@@ -81,7 +81,7 @@ class Course:
                 self._keys[place] = jobs.key(place, target, crew.machine, forms)
         if not known.order:
             known.order = list(range(len(jobs.configs)))
-        self._recall()
+        self._recall([*self._keys])
 
     def ask_model(self) -> bool:
         """Prepare to predict what has no prediction yet; whether there is anything to do."""
@@ -114,7 +114,9 @@ class Course:
                 continue
             if recipe is None:
                 self._fail(place, self.jobs.failures[place])
-            elif self.wants(place):
+                continue
+            self._recall([place])  # another process may have measured it meanwhile
+            if place not in self.known.trials and self.wants(place):
                 try:
                     job = self._given[place] = self.jobs.job(place, self.crew.setting)
                 except Exception as error:
@@ -166,11 +168,12 @@ class Course:
             if place not in self.known.trials:
                 self._note(place, Trial(self.jobs.configs[place], recipe=self._recipe(place)))
 
-    def _recall(self) -> None:
-        """Take what earlier searches have measured and predicted."""
+    def _recall(self, places: Sequence[int]) -> None:
+        """Take what other searches have measured and predicted."""
         store, settings = self.jobs.settings.store, self.jobs.settings
-        kept = {} if store is None else store.find([*self._keys.values()])
-        for place, key in self._keys.items():
+        keys = {place: self._keys[place] for place in places if place in self._keys}
+        kept = {} if store is None else store.find([*keys.values()])
+        for place, key in keys.items():
             stored = kept.get(key)
             if stored is None or place in self.known.trials:
                 continue

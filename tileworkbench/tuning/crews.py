@@ -218,9 +218,11 @@ def _asked(ask: Callable[[], Any]) -> Any:
     try:
         said = ask()
     except Exception as error:
+        needed = f"they need tileworkbench {version('tileworkbench')} as it is installed here"
+        is_over = isinstance(error, RuntimeError)  # also a BrokenExecutor
         raise UnsupportedError(
             f"the workers of the executor cannot measure: {type(error).__name__}: {error}",
-            hint=f"they need tileworkbench {version('tileworkbench')} as it is installed here",
+            hint=f"make another executor, whose workers start; {needed}" if is_over else needed,
         ) from None
     if isinstance(said, Worker):
         _check_version(said)

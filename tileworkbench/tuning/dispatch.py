@@ -9,7 +9,7 @@ from math import log, prod, sqrt
 from types import MappingProxyType
 from typing import Any
 
-from tileworkbench.compiler.diagnostics import UnsupportedError
+from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
@@ -37,7 +37,8 @@ class Bucket:
 
 def cover(times: Mapping[Sizes, Sequence[float]]) -> dict[Sizes, int]:
     """The configuration for each sample, from predicted times by configuration: as few different
-    ones as are within `TOLERANCE` of the best everywhere, `MOST_CONFIGS` at most.
+    ones as are within `TOLERANCE` of the best everywhere, `MOST_CONFIGS` at most; a sample keeps
+    that of the one before where it is as close.
 
     Greedy: the next one is that which lowers the sum of the logarithms of all times most.
     """
@@ -55,7 +56,18 @@ def cover(times: Mapping[Sizes, Sequence[float]]) -> dict[Sizes, int]:
         chosen.append(
             min(everything, key=lambda at: sum(log(time(s, [*chosen, at])) for s in times))
         )
-    return {sizes: min(chosen, key=times[sizes].__getitem__) for sizes in times}
+    choice: dict[Sizes, int] = {}
+    last = chosen[0]
+    for sizes in sorted(times, key=_rank):
+        if times[sizes][last] > TOLERANCE * time(sizes, chosen):
+            last = min(chosen, key=times[sizes].__getitem__)
+        choice[sizes] = last
+    return choice
+
+
+def _rank(sizes: Sizes) -> tuple[int, Sizes]:
+    """What brings samples into an order."""
+    return prod(sizes), sizes
 
 
 def grouped(choice: Mapping[Sizes, int]) -> list[tuple[int, tuple[Sizes, ...]]]:
@@ -63,7 +75,7 @@ def grouped(choice: Mapping[Sizes, int]) -> list[tuple[int, tuple[Sizes, ...]]]:
     the same configuration; of several symbols all that have it.
     """
     groups: list[tuple[int, list[Sizes]]] = []
-    for sizes in sorted(choice, key=lambda each: (prod(each), each)):
+    for sizes in sorted(choice, key=_rank):
         place = choice[sizes]
         candidates = groups[-1:] if len(sizes) == 1 else groups
         group = next((samples for at, samples in candidates if at == place), None)
@@ -121,7 +133,15 @@ class DispatchedKernel:
         return self._pick(tuple(args))
 
     def kernel_for(self, **sizes: int) -> Kernel:
-        """The kernel that calls of these sizes take."""
+        """The kernel that calls of these sizes take. Raises `ArgumentError` for other names than
+        `symbols`, and for what is no size.
+        """
+        if sorted(sizes) != sorted(self.symbols):
+            given, names = ", ".join(sizes) or "nothing", ", ".join(self.symbols)
+            raise ArgumentError(f"kernel_for takes {names}, not {given}")
+        for name, size in sizes.items():
+            if not is_size(size):
+                raise ArgumentError(f"'{name}' is a positive integer, not {size!r}")
         cell = tuple(
             samples[bisect_right(borders, sizes[name])]
             for name, samples, borders in zip(
@@ -171,6 +191,11 @@ class DispatchedKernel:
     def __repr__(self) -> str:
         name = self.kernels[0].name
         return f"<{name} in {len(self.buckets)} buckets of {', '.join(self.symbols)}>"
+
+
+def is_size(value: Any) -> bool:
+    """Whether it is an extent of a tensor with elements."""
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def place_of(program: Program, symbol: str) -> tuple[int, int]:

@@ -5,7 +5,7 @@ the best few are measured there.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, product
 from types import SimpleNamespace
@@ -35,6 +35,7 @@ from tileworkbench.tuning.dispatch import (
     border,
     cover,
     grouped,
+    is_size,
     place_of,
 )
 from tileworkbench.tuning.jobs import Jobs, Made
@@ -167,8 +168,9 @@ class _SizeSearch:
         program = next(iter(self._recipes.values())).program
         symbols = [symbol.name for symbol in program.symbols]
         for name in symbols:
-            given = list(sizes.get(name, ()))
-            if not given or not all(isinstance(each, int) and each > 0 for each in given):
+            given = sizes.get(name, ())
+            is_listed = isinstance(given, Iterable) and bool(given)
+            if not is_listed or not all(map(is_size, given)):
                 raise ArgumentError(
                     f"sizes has no positive integers for the symbol '{name}' of '{self.name}'",
                     hint=f"such as sizes={{'{name}': [16, 128, 1024]}}",

@@ -8,6 +8,7 @@ search.
 from __future__ import annotations
 
 import hashlib
+import os
 import sqlite3
 import warnings
 from collections.abc import Iterator, Sequence
@@ -18,12 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from tileworkbench.compiler.device.host.cache import DisabledCache, default_cache
+from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.fast_dataclass import dataclass
 
 FORMAT = 3
 _NAME = "tuning.sqlite"
-_READ_ONLY = 8  # SQLITE_READONLY, without what is in the upper bytes
+_BUSY, _READ_ONLY = sqlite3.SQLITE_BUSY, sqlite3.SQLITE_READONLY
 _WAIT_SECONDS = 10.0  # for another process that writes
+_WAIT_AGAIN_SECONDS = 0.2  # where that was in vain before
 _MAKE = """
 create table if not exists trials (
     key text primary key, kernel text, target text, machine text, config text,
@@ -124,7 +127,9 @@ class TuningStore:
 
     def _open(self, create: bool = False) -> sqlite3.Connection:
         """A connection on which each statement is a transaction of its own."""
-        connection = sqlite3.connect(self.path, timeout=_WAIT_SECONDS, isolation_level=None)
+        in_vain = any(path == self.path for path, _ in _warned)
+        wait = _WAIT_AGAIN_SECONDS if in_vain else _WAIT_SECONDS
+        connection = sqlite3.connect(self.path, timeout=wait, isolation_level=None)
         try:
             (known,) = connection.execute("pragma user_version").fetchone()
             if known not in (0, FORMAT):
@@ -139,6 +144,11 @@ class TuningStore:
             raise
         return connection
 
+    def _remedy(self, error: Exception) -> str:
+        if _code(error) == _BUSY:
+            return "wait for the process that holds it"
+        return "remove the file to begin anew" if self.path.is_file() else "name another file"
+
     @contextmanager
     def _told(self) -> Iterator[None]:
         """Go on without the file where it fails, and say so once."""
@@ -148,18 +158,17 @@ class TuningStore:
             if (self.path, str(error)) in _warned:
                 return
             _warned.add((self.path, str(error)))
-            said = (
-                f"tuning results in '{self.path}' are read, and new ones are not kept: {error}"
-                if _is_read_only(error)
-                else f"tuning results in '{self.path}' are not used: {error}; remove the file to "
-                "begin anew"
-            )
+            if _code(error) == _READ_ONLY:
+                said = f"are read, and new ones are not kept: {error}"
+            else:
+                said = f"are not used: {error}; {self._remedy(error)}"
+            said = f"tuning results in '{self.path}' {said}"
             warnings.warn(said, RuntimeWarning, stacklevel=4)
 
 
-def _is_read_only(error: Exception) -> bool:
-    """Whether a file could be read, and not written."""
-    return bool(getattr(error, "sqlite_errorcode", 0) & 0xFF == _READ_ONLY)
+def _code(error: Exception) -> int:
+    """SQLite's own number of an error, without what is in the upper bytes; 0 for others."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
 def default_store() -> TuningStore | None:
@@ -168,3 +177,12 @@ def default_store() -> TuningStore | None:
     """
     cache = default_cache()
     return None if isinstance(cache, DisabledCache) else TuningStore(cache.directory / _NAME)
+
+
+def store_of(given: bool | str | Path) -> TuningStore | None:
+    """The file that a user asks for: True for the default one, False for none, or a path."""
+    if isinstance(given, bool):
+        return default_store() if given else None
+    if not isinstance(given, str | os.PathLike):
+        raise ArgumentError(f"store is True, False or a path, not {given!r}")
+    return TuningStore(given)

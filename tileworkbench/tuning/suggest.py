@@ -12,6 +12,7 @@ from tileworkbench.api import Jit, compile, jit, prim_func_of
 from tileworkbench.bench.parts import NOTHING_WASTED, Causes
 from tileworkbench.bench.units import format_bytes, format_time
 from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
+from tileworkbench.compiler.driver import resolve_target
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.target import parse_target
 from tileworkbench.kernels.tiles import Tiles
@@ -122,11 +123,12 @@ class Suggestions:
 
     def __str__(self) -> str:
         if not self.ranked:
-            return "\n".join(f"{_said(config)}: {error}" for config, error in self.refused)
+            head = f"no configuration of '{self.name}' compiles for {self.target}"
+            return "\n".join([head, *self._refusals()])
         heads, rows = self._table()
         widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
         lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in (heads, *rows))
-        return "\n".join([*lines, *self._notes()])
+        return "\n".join([*lines, *self._notes(), *self._refusals()])
 
     def __repr__(self) -> str:
         best = f" | best {self.configs[0]}" if self.ranked else ""
@@ -179,6 +181,12 @@ class Suggestions:
             notes.append("interrupted: the rest was not tried")
         return notes
 
+    def _refusals(self) -> list[str]:
+        """Why the others are refused, the first ones in full."""
+        lines = [f"{_said(config)}: {error}" for config, error in self.refused[:_SHOWN]]
+        more = len(self.refused) - _SHOWN
+        return [*lines, f"and {more} more, see 'refused'"] if more > 0 else lines
+
     def _default_note(self, default: Tiles) -> str:
         """Where the library's default stands among these."""
         for place, each in enumerate(self.ranked, 1):
@@ -227,7 +235,8 @@ def suggest(
     tiles = getattr(made.fn, "tiles", None)
     default = tiles if isinstance(tiles, Tiles) and tiles.sizes else None
     facts = ranked, refused, model, tried.interrupted, default
-    return Suggestions(made.fn.__name__, tried.target, *facts)
+    named = tried.target or str(resolve_target(chosen or "auto"))
+    return Suggestions(made.fn.__name__, named, *facts)
 
 
 def _ranked(

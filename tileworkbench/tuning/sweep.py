@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from itertools import product
 from math import isfinite, nan, prod
@@ -284,7 +284,8 @@ def sweep(
     """Compile a `tw.jit` function for every combination of values, and measure each if asked.
 
     Args:
-        axes: compile-time arguments or `T.const` names to lists of values.
+        axes: compile-time arguments or `T.const` names to lists of values; one that is there twice
+            counts once.
         constants: the other names that a compilation needs.
         bench: True measures each combination in a process of its own, as `tw.autotune` does; a
             number, so many rounds, as `Kernel.bench` does. A function gives the median time of a
@@ -299,9 +300,10 @@ def sweep(
     Ctrl-C ends the sweep and keeps what was found.
 
     Raises:
-        ArgumentError: a name that the function does not have, no values, or too many points.
+        ArgumentError: a name that the function does not have, no values, no list, or too many
+            points.
     """
-    values = {name: tuple(values) for name, values in axes.items()}
+    values = {name: _values(name, given) for name, given in axes.items()}
     given = dict(constants or {})
     _check_axes(jit, values, given)
     total = prod(len(each) for each in values.values())
@@ -339,6 +341,20 @@ def sweep(
     return Sweep(name, target, values, tuple(points), interrupted, total)
 
 
+def _values(name: str, given: Any) -> tuple[Any, ...]:
+    """The values of an axis, each once."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ArgumentError(
+            f"'{name}' has {given!r} for its values, which is no list",
+            hint=f"such as {{'{name}': [{given!r}]}}",
+        )
+    values: list[Any] = []
+    for value in given:
+        if not any(type(value) is type(each) and value == each for each in values):
+            values.append(value)
+    return tuple(values)
+
+
 def _check_axes(
     jit: Variable, axes: Mapping[str, tuple[Any, ...]], constants: Mapping[str, Any]
 ) -> None:
@@ -350,8 +366,8 @@ def _check_axes(
         raise ArgumentError(f"a sweep of {total} points is too large: at most {MOST_POINTS}")
     first = {**constants, **{axis: values[0] for axis, values in axes.items()}}
     used, missing = jit.constants(first)
-    unknown = [axis for axis in axes if axis not in used]
-    if unknown:
+    unknown = [given for given in (*axes, *constants) if given not in used]
+    if unknown and not (missing and unknown[0] in constants):
         raise ArgumentError(f"'{unknown[0]}' is no compile-time argument of '{name}'")
     if missing:
         raise ArgumentError(f"'{name}' still needs {', '.join(missing)}")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
 from typing import Any
 
 from tileworkbench.api import Recipe
+from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.tuning.store import TuningStore
 from tileworkbench.tuning.supply import TensorSupplyType
@@ -42,6 +43,31 @@ class Settings:
     sizes: Mapping[str, Sequence[int]] | None = None
     retry: bool = False
 
+    def check(self) -> None:
+        """Raise `ArgumentError` for what makes no sense."""
+        kinds = {
+            "warmup": "number of milliseconds, 0 or more",
+            "rep": "positive number of milliseconds",
+            "timeout": "positive number of seconds",
+        }
+        for name, kind in kinds.items():
+            value = getattr(self, name)
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or not (value > 0 or (name == "warmup" and value == 0)):
+                raise ArgumentError(f"{name} is a {kind}, not {value!r}")
+        top = self.top
+        if top is not None and (isinstance(top, bool) or not isinstance(top, int) or top < 1):
+            raise ArgumentError(f"top is how many configurations are measured, not {top!r}")
+        if self.sizes is not None and not isinstance(self.sizes, Mapping):
+            raise ArgumentError(
+                f"sizes has samples by the name of a symbol, and is no {type(self.sizes).__name__}",
+                hint="such as sizes={'M': [16, 128, 1024]}",
+            )
+        for name in ("ref_prog", "supply_prog", "manual_check_prog"):
+            value = getattr(self, name)
+            if value is not None and not callable(value):
+                raise ArgumentError(f"{name} is a function, not {value!r}")
+
     @property
     def is_checked(self) -> bool:
         """Whether results are compared with a reference."""
@@ -56,6 +82,21 @@ class Settings:
 # Configurations of which a model that is about right spares the measurement of so many that asking
 # it, which compiles each, is worth it.
 MANY = 12
+
+
+def listed_configs(given: Any) -> list[Config]:
+    """Configurations as a user gives them. Raises `ArgumentError` for anything else."""
+    if isinstance(given, Mapping | str) or not isinstance(given, Iterable):
+        kind = type(given).__name__
+        raise ArgumentError(
+            f"configs is a list of dictionaries, or a function that returns one, not '{kind}'",
+            hint="such as configs=[{'block_M': 64}, {'block_M': 128}]",
+        )
+    configs = list(given)
+    for config in configs:
+        if not isinstance(config, Mapping):
+            raise ArgumentError(f"a configuration is a dictionary, not {config!r}")
+    return configs
 
 
 class Fault(Enum):

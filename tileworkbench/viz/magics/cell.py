@@ -294,12 +294,16 @@ class _Cell:
         target = str(resolve_target(options.target or self._namespace[name].target or "auto"))
         measured = options.measures and self._can_measure(name, target)
 
+        axes = self._values("--sweep", options.sweep)
+        first = {axis: values[0] for axis, values in axes.items() if values}
+        # Other kernels of the cell have constants too.
+        used, _ = subject.constants({**self._constants, **first})
         bar = Progress()
         try:
             return sweep(
                 subject,
-                self._values("--sweep", options.sweep),
-                constants=self._constants,
+                axes,
+                constants={name: value for name, value in used.items() if name not in axes},
                 bench=(options.bench or True) if measured else None,
                 inputs=self._arguments,
                 progress=bar.show,
