@@ -222,6 +222,8 @@ def check_engines(view: Locator) -> None:
     """TMA and wgmma take three swizzles; with another one threads do their work."""
     panel = view.locator(".tw-swizzle")
     view.get_by_role("button", name="TMA load", exact=True).first.click()
+    own = [step.input_value() for step in panel.locator("input").all()]
+    expect(view.locator(".tw-swizzle-said")).to_have_text(f"<{', '.join(own)}> is the tile's own")
     panel.get_by_label("Order before the swizzle").select_option("0")
     panel.get_by_label("B: bits XORed").fill("2")
     expect(panel).to_contain_text("✓ TMA load, wgmma: the 64-byte swizzle")

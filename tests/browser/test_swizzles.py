@@ -26,6 +26,13 @@ return data.map(({ tile, swizzle }) => {
     width: $swizzles.engineWidth(tile, { table, size }) };
 });
 """
+OWN = """
+return data.map(({ tile, swizzle }) => {
+  tile.layout = swizzle ? $swizzles.placesOf(tile, swizzle) : { table: tile.table, size: 0 };
+  const own = $swizzles.ownSwizzle(tile);
+  return own && [own.b, own.m ?? 0, own.s ?? 0, own.chunk];
+});
+"""
 COSTS = """
 return data.map(({ tile, accesses, swizzles }) => {
   for (const access of accesses)
@@ -92,6 +99,30 @@ def test_places_and_texts(browser: Browser) -> None:
         assert made["width"] == width_of(layout, shape, bits)
     assert 50 < problems < 200
     assert [made["width"] for made in found[:2]] == [128, 64]
+
+
+def test_a_tile_s_own_swizzle_is_found(browser: Browser) -> None:
+    """It has the tile's places, with as few bits as there are; what is no swizzle has none."""
+    random = np.random.default_rng(3)
+    cases = [
+        (random_shape(random), int(random.choice([8, 16, 32])), random_swizzle(random))
+        for _ in range(240)
+    ]
+    cases = [case for case in cases if not case[2].problem(*case[:2])]
+    asked: list[dict[str, Any]] = [
+        {"tile": {"shape": shape, "bits": bits}, "swizzle": as_swizzle(swizzle)}
+        for shape, bits, swizzle in cases
+    ]
+    padded = {"shape": (4, 4), "bits": 32, "table": [5 * (at // 4) + at % 4 for at in range(16)]}
+    *found, none = call(browser, ("swizzles",), OWN, [*asked, {"tile": padded}])
+    assert none is None
+    moving = 0
+    for (shape, bits, swizzle), (own_bits, *rest) in zip(cases, found, strict=True):
+        own = Swizzle(own_bits, *rest)
+        assert own.layout(shape, bits) == swizzle.layout(shape, bits)
+        assert own_bits <= swizzle.bits
+        moving += own_bits > 0
+    assert moving > 30
 
 
 def test_counts_and_the_best(browser: Browser) -> None:

@@ -1,6 +1,6 @@
 // Steppers for a swizzle <B, M, S> of a tile: what the numbers mean, what it costs, whether it is legal.
 import * as tw from "./common.js";
-import { CHUNKS, bestSwizzles, engineWidth, nameOf, placesOf, problemOf, textOf } from "./swizzles.js";
+import { bestSwizzles, chunksOf, engineWidth, nameOf, ownSwizzle, placesOf, problemOf, textOf } from "./swizzles.js";
 
 const MOST = { b: 5, m: 10, s: 10 };
 const LEAST = { b: 0, m: 0, s: -10 };
@@ -15,15 +15,15 @@ const ENGINES = ["TMA load", "TMA store", "wgmma"]; // accesses that no lane mak
 export function swizzlePanel({ tile, mine, measure, attempt, apply }) {
   const lanes = Math.max(...mine.map(({ width }) => Math.max(Math.floor((width * 8) / tile.bits), 1)));
   let asked = /** @type {any} */ (null); // what the compiler was asked about last
-  const now = { b: 0, m: Math.floor(Math.log2(lanes)), s: 3, chunk: 0 };
+  const own = ownSwizzle(tile); // where the steppers begin
+  const now = { b: 0, m: Math.floor(Math.log2(lanes)), s: 3, chunk: 0, ...own };
   const said = tw.el("div", { class: "tw-swizzle-said", "aria-live": "polite" });
   const legal = tw.div("tw-swizzle-legal");
   const line = () => `T.annotate_layout({${tile.name}: ${textOf(tile, now)}})`;
   const make = tw.button("Apply", () => apply(line()), { disabled: true });
-  const row = (tile.shape.at(-1) ?? 1) * tile.bits / 8;
   const over = tw.el("select", { class: "tw-select", "aria-label": "Order before the swizzle",
     onchange: () => { now.chunk = Number(over.value); step(); } },
-    ...CHUNKS.filter((chunk) => !chunk || (chunk < row && row % chunk === 0)).map((chunk) =>
+    ...chunksOf(tile).map((chunk) =>
       tw.el("option", { value: String(chunk) }, chunk ? `chunks of ${chunk} bytes` : "whole rows")));
   const fields = { b: field("b", "B", "bits XORed"), m: field("m", "M", "kept together"),
     s: field("s", "S", "distance") };
@@ -42,6 +42,8 @@ export function swizzlePanel({ tile, mine, measure, attempt, apply }) {
     tw.div("tw-bar", fields.b.node, fields.m.node, fields.s.node,
       tw.el("label", { class: "tw-check" }, "over", over), search, make),
     found, said, legal);
+  over.value = String(now.chunk);
+  if (own?.b) said.textContent = `${nameOf(now)} is the tile's own`;
   explain();
 
   function field(/** @type {'b' | 'm' | 's'} */ key, /** @type {string} */ label, /** @type {string} */ words) {

@@ -2,7 +2,7 @@
 // the same, and tests compare both.
 import { swizzleProblem, swizzled } from "./memory.js";
 
-export const CHUNKS = [0, 32, 64, 128]; // bytes; 0: whole rows
+const CHUNKS = [0, 32, 64, 128]; // bytes; 0: whole rows
 const ENGINE_WIDTHS = [32, 64, 128];
 const MOST_BITS = 5;
 const MOST_SHIFT = 7;
@@ -87,6 +87,31 @@ function boxOf(/** @type {Tile} */ tile, /** @type {Swizzle} */ swizzle) {
   return { table, size: table.reduce((most, place) => Math.max(most, place), 0) + 1 };
 }
 
+/** The orders before a swizzle that a tile can have: whole rows, or chunks of so many bytes. */
+export function chunksOf(/** @type {Tile} */ { shape, bits }) {
+  const row = Math.floor(((shape.at(-1) ?? 1) * bits) / 8);
+  return CHUNKS.filter((chunk) => !chunk || (chunk < row && row % chunk === 0));
+}
+
+/** The swizzle that a tile's own layout is, with the fewest bits; null where it is none. */
+export function ownSwizzle(/** @type {Tile} */ tile) {
+  const own = tile.layout.table;
+  const is = (/** @type {Swizzle} */ swizzle) => !problemOf(tile, swizzle) &&
+    placesOf(tile, swizzle).table.every((place, at) => place === own[at]);
+  for (const chunk of chunksOf(tile)) {
+    const plain = placesOf(tile, { b: 0, m: 0, s: 0, chunk }).table;
+    const moved = plain.reduce((all, place, at) => all | (place ^ own[at]), 0);
+    const target = Math.log2(lowest(moved)); // the lowest bit that changes
+    const b = moved ? 32 - Math.clz32(moved) - target : 0;
+    if (!b && is({ b, m: 0, s: 0, chunk })) return { b, chunk };
+    for (let source = 0; b && 2 ** source < plain.length; source++) {
+      const swizzle = { b, m: Math.min(source, target), s: source - target, chunk };
+      if (is(swizzle)) return swizzle;
+    }
+  }
+  return null;
+}
+
 /** The function of the layout as `T.annotate_layout` takes it. */
 export function textOf(/** @type {Tile} */ { shape, bits }, /** @type {Swizzle} */ swizzle) {
   const { b, chunk } = swizzle;
@@ -133,15 +158,13 @@ export function bestSwizzles(tile, accesses, measure, few = 3) {
 }
 
 /** The swizzles of so many bits that move something and keep the vectors of the tile whole. */
-function candidates(/** @type {Tile} */ { shape, bits }, /** @type {Access[]} */ accesses, /** @type {number} */ b) {
-  const columns = shape.at(-1) ?? 1;
+function candidates(/** @type {Tile} */ tile, /** @type {Access[]} */ accesses, /** @type {number} */ b) {
+  const { shape, bits } = tile;
   const size = product(shape.slice(-2));
   const lanes = Math.max(...accesses.map(({ width }) => Math.max(Math.floor((width * 8) / bits), 1)));
   const vector = Math.floor(Math.log2(lanes));
-  const row = Math.floor((columns * bits) / 8);
   const found = /** @type {Swizzle[]} */ ([]);
-  for (const chunk of CHUNKS) {
-    if (chunk && (chunk >= row || row % chunk)) continue;
+  for (const chunk of chunksOf(tile)) {
     if (!b) { found.push({ b, m: vector, s: 0, chunk }); continue; }
     for (let m = vector; m < vector + 3; m++)
       for (let s = b; s <= MOST_SHIFT; s++)
