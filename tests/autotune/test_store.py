@@ -244,6 +244,11 @@ class TestDigest:
         monkeypatch.setattr(sys.modules[__name__], "_FACTOR", 3)
         assert digest(scaled_by(2)) != digests[0]
 
+    def test_what_holds_itself(self) -> None:
+        loop: list[Any] = [1]
+        loop.append(loop)
+        assert digest_of(scaled_by(loop), []) != digest_of(scaled_by([2, loop]), [])
+
     def test_it_holds_in_another_process(self) -> None:
         code = (
             "from tileworkbench.tuning.reference import digest_of\n"
@@ -462,6 +467,14 @@ def test_configurations_that_are_none(configs: Any, is_made: bool) -> None:
     )
     with pytest.raises(tw.ArgumentError, match="a configuration is a dictionary, not 'block=8'"):
         tw.autotune(["block=8"])
+
+
+def test_configurations_may_be_an_iterator(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    tuned = tw.autotune(iter(CONFIGS[:2]), isolate=False)(make().jit)
+    tuned(64)
+    tuned(128)
+    assert clock.count == 4
 
 
 def untraced(N: int, block: int = 8) -> None:

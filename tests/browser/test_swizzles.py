@@ -106,7 +106,14 @@ def test_a_tile_s_own_swizzle_is_found(browser: Browser) -> None:
     random = np.random.default_rng(3)
     cases = [
         (random_shape(random), int(random.choice([8, 16, 32])), random_swizzle(random))
-        for _ in range(240)
+        for _ in range(100)
+    ]
+    cases += [
+        (shape, bits, Swizzle(each, base, sign * (each + more), chunk))
+        for shape, bits in (((64, 64), 16), ((2, 32, 128), 8), ((128, 32), 32))
+        for each, base, more in ((1, 4, 0), (2, 3, 1), (3, 2, 0), (3, 3, 0))
+        for sign in (1, -1)
+        for chunk in (0, 64)
     ]
     cases = [case for case in cases if not case[2].problem(*case[:2])]
     asked: list[dict[str, Any]] = [

@@ -377,10 +377,10 @@ def autotune(
 
     A configuration that fails (does not compile, crashes, takes longer than `timeout`, gives wrong
     numbers) is a row with the reason; if all fail the call raises `TileError`. Raises
-    `ArgumentError` for options that make no sense. The kernel
-    gets `.config`, `.latency` and `.ref_latency` (milliseconds), and the function `.results`, a
-    table. Ctrl-C ends the search with `Interrupted` and keeps what was measured; the same call goes
-    on with the configurations that are left.
+    `ArgumentError` for options that make no sense. The kernel gets `.config`, `.latency` and
+    `.ref_latency` (milliseconds), and the function `.results`, a table. Ctrl-C ends the search with
+    `Interrupted` and keeps what was measured; the same call goes on with the configurations that
+    are left.
     """
     if isinstance(configs, Jit):
         raise TileTypeError("tw.autotune needs configurations: @tw.autotune(configs=[...])")
@@ -393,8 +393,7 @@ def autotune(
         retry=retry,
     )
     settings.check()
-    if not callable(configs):
-        listed_configs(configs)
+    chosen = configs if callable(configs) else listed_configs(configs)
 
     def decorate(function: Any) -> Autotuned:
         if not isinstance(function, Jit):
@@ -402,6 +401,6 @@ def autotune(
                 f"tw.autotune goes above @tw.jit, not above '{type(function).__name__}'",
                 hint="write @tw.autotune(configs=...) on the line before @tw.jit",
             )
-        return Autotuned(function, configs, settings)
+        return Autotuned(function, chosen, settings)
 
     return decorate

@@ -31,6 +31,10 @@ def _form(value: Any, module: str | None, seen: set[int]) -> Any:
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, tuple | list | set | frozenset | dict):
+        if not isinstance(value, tuple):  # it may hold itself
+            if id(value) in seen:
+                return type(value).__name__
+            seen.add(id(value))
         made = listed(value.items() if isinstance(value, dict) else value)
         is_ordered = isinstance(value, tuple | list)
         return type(value).__name__, made if is_ordered else sorted(map(repr, made))
