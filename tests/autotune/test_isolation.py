@@ -21,9 +21,16 @@ import torch
 import tileworkbench as tw
 import tileworkbench.language as T
 from tileworkbench.compiler.device.host import processor
+from tileworkbench.compiler.diagnostics import (
+    CheckError,
+    DeviceUnavailableError,
+    OutOfBoundsError,
+    ResourceError,
+)
 from tileworkbench.isolation.process import ChildError, Process, ProcessEndedError
 from tileworkbench.tuning import courses, measuring
 from tileworkbench.tuning.store import default_store
+from tileworkbench.tuning.trials import Fault
 
 SECONDS = 20  # a busy machine needs some to compile
 GOOD, WRONG, ABORT, FAULT, HANG, MEMORY, REFUSED, ODD = range(8)
@@ -123,6 +130,20 @@ def test_what_took_too_long_is_tried_again_with_more_time_or_where_one_says_so(
     assert error(15, retry=True) == "TileError: took longer than 15 s"
     assert tried == [15, 20, 15]
     assert error(60) == error(15) == ""  # a time is an answer for everybody
+
+
+def test_what_may_pass_is_not_kept() -> None:
+    """Data, arguments and devices may be others another time; a kernel is always the same."""
+    faults = {
+        Fault.OTHER: [
+            *(tw.ArgumentError("no"), OutOfBoundsError("no"), MemoryError()),
+            DeviceUnavailableError("no"),
+        ],
+        Fault.CHECK: [CheckError("no")],
+        Fault.KERNEL: [tw.UnsupportedError("no"), ResourceError("no")],
+    }
+    for fault, errors in faults.items():
+        assert [measuring._fault_of(error) for error in errors] == [fault] * len(errors)
 
 
 def add_one(A, block: int = 8):
