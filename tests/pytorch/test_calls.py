@@ -1,7 +1,9 @@
 """How kernels of a graph are called: by addresses behind views, updates in place, one kernel for
 all that is alike, and what is measured beforehand."""
 
+import copy
 import functools
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -564,3 +566,17 @@ def test_layers_of_one_row_are_viewed_once() -> None:
     args = torch.rand(1, 1, 512).bfloat16(), (torch.rand(256, 512) / 64).bfloat16()
     names = _operations(queries, *args, near={"rtol": 1e-2, "atol": 1e-2})
     assert not {"aten::transpose", "aten::view", "aten::t"} & set(names)
+
+
+def test_a_copy_compiles_for_itself() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.GELU())
+    tiled, x = tw.tile(net, keep_slower=True), torch.randn(64, 32)
+    tiled.name = "net"
+    tiled(x)
+    for copied in (copy.deepcopy(tiled), pickle.loads(pickle.dumps(tiled))):
+        assert (copied.name, copied.report.parts) == ("net", [])
+        with torch.no_grad():
+            copied.fn[0].weight.zero_()
+            torch.testing.assert_close(copied(x), F.gelu(net[0].bias).expand(64, 64))
+            torch.testing.assert_close(tiled(x), net(x))
+        assert copied.report.parts and copied._options == tiled._options

@@ -47,6 +47,7 @@ class Tiled:
         self.report = Report()
         self.agreement: Agreement | None = None
         self.times: BenchResult | None = None
+        self._options = target, dynamic, keep_slower
         settings = Settings(target=target, keep_slower=keep_slower)
         backend = functools.partial(tile_backend, report=self.report, settings=settings)
         self._compiled = torch.compile(fn, backend=backend, dynamic=dynamic)
@@ -63,6 +64,10 @@ class Tiled:
         if name == "fn" or name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.fn, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy, here or in another process, compiles what it is called with.
+        return Tiled, (self.fn, *self._options), {"name": self.name}
 
     def __getitem__(self, name: str) -> Part:
         """The kernel of that name with its text and what it is checked against.
