@@ -4,6 +4,7 @@ Nothing is shared between the elements of such a kernel, so its tiles are only a
 traversal. A tile of 128 columns reads half a kilobyte and then jumps to the next row, where the
 processor's prefetcher starts anew and another page has to be found; whole rows are one stream.
 Where tiles do not divide the rows, or it is not known, the last block is as wide as what is left.
+Of a tile with so many rows that whole ones would make a large block, a block has fewer.
 
 Before::
 
@@ -66,9 +67,21 @@ def _widen(kernel: Kernel, ranges: Ranges) -> Kernel:
     extents = [const_int(extent) or 0 for extent in nest.extents]
     if not all(extents):
         return kernel
-    rows = _Rows(nest, kernel.vars[0], nest.vars[-1], extents[-1], ranges)
     count, blocks = const_int(kernel.grid[0]), _product(kernel.grid)
-    most = _blocks_to_join(count, blocks, _product(nest.extents) or 0)
+    most = _blocks_to_join(count, blocks, prod(extents))
+    if count is not None and most < count:
+        fewer = _with_fewer_rows(kernel, nest, prod(extents) * count / _MAX_ELEMENTS, ranges)
+        if fewer is not None and (whole := _joined(fewer, count, ranges)) is not None:
+            return whole
+    return _joined(kernel, most, ranges) or kernel
+
+
+def _joined(kernel: Kernel, most: int, ranges: Ranges) -> Kernel | None:
+    """The kernel with up to `most` blocks along x in one; None where they stay as they are."""
+    nest = kernel.body
+    assert isinstance(nest, Parallel)
+    rows = _Rows(nest, kernel.vars[0], nest.vars[-1], const_int(nest.extents[-1]) or 0, ranges)
+    count = const_int(kernel.grid[0])
     if rows.are_whole() and count is not None:
         joined = max(n for n in range(1, most + 1) if count % n == 0)
         width: Expr = const(rows.width * joined, rows.column.dtype)
@@ -76,18 +89,66 @@ def _widen(kernel: Kernel, ranges: Ranges) -> Kernel:
     else:
         length = rows.length(kernel.grid[0])
         if length is None:
-            return kernel
+            return None
         joined = most
         chunk = const(rows.width * joined, length.dtype)
         width = binary("min", chunk, sub(length, mul(rows.block, chunk)))
         left = ceildiv(length, chunk)
         if joined == count:
             width = length
-    body = rows.with_columns(joined, joined == count) if joined > 1 else None
-    if body is None:
-        return kernel
+    after = 0 if joined == count else rows.width * joined
+    body = _regrouped(nest.body, rows.block, rows.column, rows.width, after, ranges)
+    if joined == 1 or body is None:
+        return None
     wide = replace(nest, extents=(*nest.extents[:-1], width), body=body)
     return replace(kernel, grid=(left, *kernel.grid[1:]), body=wide)
+
+
+def _with_fewer_rows(kernel: Kernel, nest: Parallel, times: float, ranges: Ranges) -> Kernel | None:
+    """The kernel with at least so many times as many blocks along y, of as many times fewer rows;
+    None where the rows do not allow it.
+    """
+    rows = const_int(nest.extents[0]) or 0
+    parts = min((n for n in range(1, rows + 1) if n >= times and rows % n == 0), default=1)
+    if parts == 1 or len(kernel.vars) < 2:
+        return None
+    body = _regrouped(nest.body, kernel.vars[1], nest.vars[0], rows, rows // parts, ranges)
+    if body is None:
+        return None
+    extents = (const(rows // parts, nest.extents[0].dtype), *nest.extents[1:])
+    across, along, *others = kernel.grid
+    more = mul(along, const(parts, along.dtype))
+    return replace(
+        kernel,
+        grid=(across, more, *others),
+        body=replace(nest, extents=extents, body=body),
+    )
+
+
+def _regrouped(
+    body: Stmt, block: Var, item: Var, before: int, after: int, ranges: Ranges
+) -> Stmt | None:
+    """The body with `block * after + item` for `block * before + item`; None where the two are used
+    in another way. There is one block where `after` is 0.
+    """
+    new_block, new_item = Var(f"{block.name}'", block.dtype), Var(f"{item.name}'", item.dtype)
+
+    def change(node: object) -> object:
+        if not isinstance(node, Binary) or node.op not in ("add", "sub"):
+            return node
+        linear = ranges.linear(node)
+        factor = linear.coefficient(item)
+        if not factor or linear.coefficient(block) != factor * before:
+            return node
+        others = tuple(term for term in linear.terms if term[0] not in (block, item))
+        start = ((new_block, factor * after),) if after else ()
+        return to_expr(Linear((*others, *start, (new_item, factor)), linear.constant), node.dtype)
+
+    made: Stmt = Rewriter(change)(body)
+    if {block, item} & set(variables(made)):
+        return None
+    back: dict[Var, Expr] = {new_block: block, new_item: item}
+    return substitute(made, back)  # type: ignore[no-any-return]
 
 
 def _product(extents: tuple[Expr, ...]) -> int | None:
@@ -154,30 +215,3 @@ class _Rows:
         (length,) = lengths
         covered = mul(blocks, const(self.width, blocks.dtype))
         return length if self.ranges.proves(binary("le", length, covered)) else None
-
-    def with_columns(self, joined: int, whole: bool) -> Stmt | None:
-        """The body with `block * (width * joined) + column` for `block * width + column`; None
-        where the two are used in another way.
-        """
-        block, column = self.block, self.column
-        new_block = Var(f"{block.name}'", block.dtype)
-        new_column = Var(f"{column.name}'", column.dtype)
-
-        def change(node: object) -> object:
-            if not isinstance(node, Binary) or node.op not in ("add", "sub"):
-                return node
-            linear = self.ranges.linear(node)
-            factor = linear.coefficient(column)
-            if not factor or linear.coefficient(block) != factor * self.width:
-                return node
-            others = tuple(term for term in linear.terms if term[0] not in (block, column))
-            start = () if whole else ((new_block, factor * self.width * joined),)
-            return to_expr(
-                Linear((*others, *start, (new_column, factor)), linear.constant), node.dtype
-            )
-
-        made: Stmt = Rewriter(change)(self.nest.body)
-        if {block, column} & set(variables(made)):
-            return None
-        back: dict[Var, Expr] = {new_block: block, new_column: column}
-        return substitute(made, back)  # type: ignore[no-any-return]
