@@ -46,6 +46,7 @@ def test_the_optional_passes() -> None:
     assert [name for target, name in SWITCHED if target == "cpu"] == [
         "simplify_expressions",
         "widen_blocks",
+        "split_rows",
         "merge_k_steps",
         "read_in_place",
         "fuse_loops",
@@ -105,7 +106,7 @@ def test_a_function_is_compiled_without_a_pass() -> None:
         (
             "flatten_buffers",
             "pass 'flatten_buffers' cannot be switched off: kernels for 'cpu:generic' need it\n"
-            "hint: optional are simplify_expressions, widen_blocks, merge_k_steps, "
+            "hint: optional are simplify_expressions, widen_blocks, split_rows, merge_k_steps, "
             "read_in_place, fuse_loops, vectorize_loops, tabulate_codes",
         ),
         (
@@ -115,7 +116,7 @@ def test_a_function_is_compiled_without_a_pass() -> None:
         (
             "x",
             "'x' is not a pass of 'cpu:generic'\n"
-            "hint: optional are simplify_expressions, widen_blocks, merge_k_steps, "
+            "hint: optional are simplify_expressions, widen_blocks, split_rows, merge_k_steps, "
             "read_in_place, fuse_loops, vectorize_loops, tabulate_codes",
         ),
     ],

@@ -103,6 +103,7 @@ IDEMPOTENT = (
     "check_accesses",
     "simplify_expressions",
     "widen_blocks",
+    "split_rows",
     "merge_k_steps",
     "serialize_pipelines",
     "lower_tile_operators",

@@ -17,6 +17,7 @@ from tileworkbench.compiler.passes.plan_scratch import plan_scratch
 from tileworkbench.compiler.passes.read_in_place import ReadInPlace
 from tileworkbench.compiler.passes.serialize_pipelines import serialize_pipelines
 from tileworkbench.compiler.passes.simplify_expressions import simplify_expressions
+from tileworkbench.compiler.passes.split_rows import split_rows
 from tileworkbench.compiler.passes.split_threads import SplitThreads
 from tileworkbench.compiler.passes.tabulate_codes import TabulateCodes
 from tileworkbench.compiler.passes.unite_clusters import unite_clusters
@@ -41,6 +42,7 @@ def cpu_pipeline(target: Target) -> tuple[Pass, ...]:
         simplify_expressions,
         check_accesses,
         widen_blocks,
+        split_rows,
         # Before layouts: a tile that grows is laid out as large as it becomes.
         merge_k_steps,
         serialize_pipelines,

@@ -26,23 +26,22 @@ from dataclasses import replace
 from math import prod
 
 from tileworkbench.compiler.analysis.access import element_accesses
-from tileworkbench.compiler.analysis.extremes import to_expr
 from tileworkbench.compiler.analysis.linear import Linear, combine
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import binary, ceildiv, const, const_int, mul, sub
 from tileworkbench.compiler.ir.effects import Access
-from tileworkbench.compiler.ir.expr import Binary, Expr, Var
+from tileworkbench.compiler.ir.expr import Expr, Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import (
     Rewriter,
     statements,
-    substitute,
     variables,
     with_body,
 )
 from tileworkbench.compiler.ir.stmt import Kernel, Let, Seq, Stmt, Store
 from tileworkbench.compiler.ir.tile import Parallel
+from tileworkbench.compiler.lower.shared.regroup import regrouped
 from tileworkbench.compiler.passes.optional import optional
 
 _MIN_BLOCKS = 32  # kept for the workers, unless
@@ -97,7 +96,7 @@ def _joined(kernel: Kernel, most: int, ranges: Ranges) -> Kernel | None:
         if joined == count:
             width = length
     after = 0 if joined == count else rows.width * joined
-    body = _regrouped(nest.body, rows.block, rows.column, rows.width, after, ranges)
+    body = regrouped(nest.body, rows.block, rows.column, rows.width, after, ranges)
     if joined == 1 or body is None:
         return None
     wide = replace(nest, extents=(*nest.extents[:-1], width), body=body)
@@ -112,7 +111,7 @@ def _with_fewer_rows(kernel: Kernel, nest: Parallel, times: float, ranges: Range
     parts = min((n for n in range(1, rows + 1) if n >= times and rows % n == 0), default=1)
     if parts == 1 or len(kernel.vars) < 2:
         return None
-    body = _regrouped(nest.body, kernel.vars[1], nest.vars[0], rows, rows // parts, ranges)
+    body = regrouped(nest.body, kernel.vars[1], nest.vars[0], rows, rows // parts, ranges)
     if body is None:
         return None
     extents = (const(rows // parts, nest.extents[0].dtype), *nest.extents[1:])
@@ -123,32 +122,6 @@ def _with_fewer_rows(kernel: Kernel, nest: Parallel, times: float, ranges: Range
         grid=(across, more, *others),
         body=replace(nest, extents=extents, body=body),
     )
-
-
-def _regrouped(
-    body: Stmt, block: Var, item: Var, before: int, after: int, ranges: Ranges
-) -> Stmt | None:
-    """The body with `block * after + item` for `block * before + item`; None where the two are used
-    in another way. There is one block where `after` is 0.
-    """
-    new_block, new_item = Var(f"{block.name}'", block.dtype), Var(f"{item.name}'", item.dtype)
-
-    def change(node: object) -> object:
-        if not isinstance(node, Binary) or node.op not in ("add", "sub"):
-            return node
-        linear = ranges.linear(node)
-        factor = linear.coefficient(item)
-        if not factor or linear.coefficient(block) != factor * before:
-            return node
-        others = tuple(term for term in linear.terms if term[0] not in (block, item))
-        start = ((new_block, factor * after),) if after else ()
-        return to_expr(Linear((*others, *start, (new_item, factor)), linear.constant), node.dtype)
-
-    made: Stmt = Rewriter(change)(body)
-    if {block, item} & set(variables(made)):
-        return None
-    back: dict[Var, Expr] = {new_block: block, new_item: item}
-    return substitute(made, back)  # type: ignore[no-any-return]
 
 
 def _product(extents: tuple[Expr, ...]) -> int | None:
