@@ -30,6 +30,7 @@ from tileworkbench.bench.probes import ProbeRunner, host_isa
 from tileworkbench.bench.time_model import Prediction, predict_time
 from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.device.host.processor import CacheSizes
+from tileworkbench.compiler.ir.program import Program
 from tileworkbench.kernels import gemv, layernorm, matmul, rmsnorm, softmax
 
 LEVELS = ("L1", "L2", "L3", "DRAM")
@@ -41,12 +42,17 @@ def caches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "cache_sizes", lambda: sizes)
 
 
+def as_written(made) -> Program:
+    """Lowered with all rows of its tiles."""
+    return tw.compile(made, target="cpu", disable=("split_rows",)).stats.lowered
+
+
 def predict(made, threads: int = 1, rates: OperationRates | None = None) -> Prediction:
-    return predict_time(tw.compile(made).stats.lowered, MACHINE, threads, "", rates)
+    return predict_time(as_written(made), MACHINE, threads, "", rates)
 
 
 def misses(made, cache: float) -> float:
-    (grid,) = grids(tw.compile(made).stats.lowered)
+    (grid,) = grids(as_written(made))
     return sum(Reused(grid.loop, {}, cache).tile_misses().values())
 
 

@@ -37,14 +37,14 @@ def again(A: Any, times: int = 8) -> Any:
     """The sum of an array, read `times` times."""
     N = T.const("N")
     A: T.Tensor[[N], T.float32]
-    S = T.empty((16,), T.float32)
+    S = T.empty((8,), T.float32)
     with T.Kernel(1, threads=128):
-        total = T.alloc_fragment((16,), T.float32)
+        total = T.alloc_fragment((8,), T.float32)
         T.clear(total)
         for _ in T.serial(times):
-            for part in T.serial(N // 16):
-                for i in T.Parallel(16):
-                    total[i] += A[part * 16 + i]
+            for part in T.serial(N // 8):
+                for i in T.Parallel(8):
+                    total[i] += A[part * 8 + i]
         T.copy(total, S)
     return S
 
