@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -51,7 +52,8 @@ def main() -> None:
 
 NOTES = (
     "Rank correlation is Spearman's. Repeated: that of two halves of the rounds, more than which "
-    "no prediction can have; spread: the slowest configuration over the fastest. Chosen first: the "
+    "no prediction can have. Configurations that become the same code are one; where all do, "
+    "there is no order. Spread: the slowest configuration over the fastest. Chosen first: the "
     "time of the configuration that the model ranks first, over the fastest. Configurations whose "
     "spread is within the noise have no order to be predicted. The model's constants were chosen "
     "with the kernels marked (seen) in view."
@@ -89,22 +91,25 @@ Point = tuple[dict[str, Any], float, float, list[float]]
 
 
 def measure(case: Case, rounds: int) -> Iterator[Point]:
-    """Each configuration, its predicted milliseconds, and the least of medians that were measured.
+    """Each configuration, its predicted milliseconds, and the least that were measured.
 
-    All configurations are measured in turn, `rounds` times.
+    All configurations are measured in turn, `rounds` times; of a round the fastest tenth counts,
+    since other guests of the host slow the rest of it. Those that become the same code are one.
     """
     compiled: list[tuple[dict[str, Any], Any, list[torch.Tensor]]] = []
     for values in itertools.product(*case.axes.values()):
         config = dict(zip(case.axes, values, strict=True))
-        program = case.make(**case.constants, **config)
-        kernel = tw.compile(program, target="cpu")
+        kernel = tw.compile(case.make(**case.constants, **config), target="cpu")
+        if any(kernel.source == other.source for _, other, _ in compiled):
+            continue
         # One set of tensors: memory that was not touched for a while is not what is compared.
         args = compiled[0][2] if compiled else inputs_of(kernel)
         compiled.append((config, kernel, args))
     times: list[list[float]] = [[] for _ in compiled]
     for _ in range(rounds):
         for slot, (_, kernel, args) in zip(times, compiled, strict=True):
-            slot.append(tw.do_bench(lambda k=kernel, a=args: k(*a), warmup=10, rep=40))
+            (fast,) = tw.do_bench(lambda k=kernel, a=args: k(*a), 10, 40, quantiles=(0.1,))
+            slot.append(fast)
     for (config, kernel, _), slot in zip(compiled, times, strict=True):
         yield config, tw.predict(kernel).total_ms, min(slot), slot
 
@@ -132,13 +137,17 @@ def row(case: Case, points: list[Point]) -> tuple[str, ...]:
     return (
         name,
         str(len(points)),
-        f"{correlation(predicted, measured):.2f}",
-        f"{repeated(points):.2f}",
+        shown(correlation(predicted, measured)),
+        shown(repeated(points)),
         f"{error:.0%}",
         f"{first / min(measured):.2f}",
         f"{max(measured) / min(measured):.2f}",
         " ".join(f"{key}={value}" for key, value in best.items()),
     )
+
+
+def shown(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.2f}"
 
 
 def repeated(points: list[Point]) -> float:
@@ -152,8 +161,10 @@ def off(predicted: float, measured: float) -> float:
 
 
 def correlation(a: list[float], b: list[float]) -> float:
-    """Spearman's, with mean ranks for equal values."""
+    """Spearman's, with mean ranks for equal values; NaN where all values of one are equal."""
     first, second = ranks(a), ranks(b)
+    if min(np.ptp(first), np.ptp(second)) == 0:
+        return math.nan
     return float(np.corrcoef(first, second)[0, 1])
 
 
