@@ -47,9 +47,10 @@ from tileworkbench.compiler.lower.shared.regroup import regrouped
 from tileworkbench.compiler.lower.shared.row_blocks import Rows, is_loop, outside_of_nests
 from tileworkbench.compiler.passes.optional import optional
 
-# Bytes of a tile that a block keeps: enough for some vectors; where a loop goes through the rows
-# piece by piece, enough to do something else while a sum waits for the last one.
-_LEAST, _LEAST_IN_LOOPS = 512, 2048
+# Bytes of a tile that a block keeps: enough for some vectors, fewer where the next block goes on in
+# the same row; where a loop goes through the rows piece by piece, enough to do something else while
+# a sum waits for the last one.
+_LEAST, _LEAST_OF_PIECES, _LEAST_IN_LOOPS = 512, 256, 2048
 
 
 @optional("few rows at once: a block keeps all rows of its tile")
@@ -74,9 +75,11 @@ def _worth(rows: Rows) -> int:
     """How many rows a block keeps."""
     if rows.are_elements:
         return rows.count
-    loops = any(map(is_loop, statements(rows.kernel.body)))
+    least = _LEAST if rows.block is rows.kernel.vars[0] else _LEAST_OF_PIECES
+    if any(map(is_loop, statements(rows.kernel.body))):
+        least = _LEAST_IN_LOOPS
     # What all rows share is fetched or made by each block, which should be worth it.
-    least = max(_LEAST_IN_LOOPS if loops else _LEAST, rows.shared_bytes())
+    least = max(least, rows.shared_bytes())
     parts = (n for n in range(1, rows.count) if rows.count % n == 0)
     return next((n for n in parts if n * rows.row_bytes >= least), rows.count)
 
