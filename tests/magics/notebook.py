@@ -14,6 +14,11 @@ from typing import Any
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
+from tileworkbench.bench.probes import host_isa
+
+AVX = [level for level in ("avx512", "avx2") if level in ("avx2", host_isa().level)]
+"""The levels of this machine that 'cpu:a' may become."""
+
 SCALE = """
 def scale(A: T.Tensor((64, 32), "float32")):
     B = T.empty((64, 32), "float32")

@@ -17,7 +17,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from math import log2, prod, sqrt
+from math import isclose, log2, prod, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +152,8 @@ def rows_of(name: str) -> list[Tiles]:
 
 def choose(name: str, ranked: Ratios) -> Config:
     """Of those that the model does not tell from the fastest, the one in the middle of what is
-    tried, since what lies beyond its edges was not; of equal ones the smaller.
+    tried, since what lies beyond its edges was not; of equal ones the smaller. A larger tile of which
+    the compiler makes the same code, so that it takes as long to the last digit, is no other choice.
     """
     axes = FAMILIES[name].axes.values()
     middles = [sorted(values)[len(values) // 2] for values in axes]
@@ -161,7 +162,14 @@ def choose(name: str, ranked: Ratios) -> Config:
         pairs = zip(config, middles, strict=True)
         return sum(abs(log2(size / middle)) for size, middle in pairs)
 
-    near = [config for config, ratio in ranked.items() if ratio <= NEAR]
+    def has_smaller(config: Config) -> bool:
+        return any(
+            isclose(ranked[other], ranked[config], rel_tol=1e-12)
+            for other in ranked
+            if other != config and all(a <= b for a, b in zip(other, config, strict=True))
+        )
+
+    near = [c for c, ratio in ranked.items() if ratio <= NEAR and not has_smaller(c)]
     return min(near, key=lambda config: (off(config), config))
 
 
