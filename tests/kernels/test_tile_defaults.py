@@ -132,6 +132,10 @@ class TestChoice:
         assert choose("rope", {(4,): 1.2, (8,): 1.02, (16,): 1.0}) == (16,)
         assert choose("rope", {(4,): 1.001, (8,): 1.02, (16,): 1.0}) == (4,)
 
+    def test_what_is_the_same_code_with_smaller_tiles_is_no_choice(self) -> None:
+        assert choose("rope", {(4,): 1.0, (8,): 1.0, (16,): 1.0}) == (4,)
+        assert choose("rope", {(4,): 1.2, (8,): 1.0, (16,): 1.0}) == (8,)
+
 
 class TestChoiceForGpus:
     """Of times that are made up, at two shapes."""
