@@ -152,8 +152,8 @@ def rows_of(name: str) -> list[Tiles]:
 
 def choose(name: str, ranked: Ratios) -> Config:
     """Of those that the model does not tell from the fastest, the one in the middle of what is
-    tried, since what lies beyond its edges was not; of equal ones the smaller. A larger tile of which
-    the compiler makes the same code, so that it takes as long to the last digit, is no other choice.
+    tried, since what lies beyond its edges was not; of equal ones the smaller. A larger tile that
+    takes as long to the last digit becomes the same code, and is no other choice.
     """
     axes = FAMILIES[name].axes.values()
     middles = [sorted(values)[len(values) // 2] for values in axes]
