@@ -36,12 +36,11 @@ from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import (
     Rewriter,
     statements,
-    variables,
     with_body,
 )
 from tileworkbench.compiler.ir.stmt import Kernel, Let, Seq, Stmt, Store
 from tileworkbench.compiler.ir.tile import Parallel
-from tileworkbench.compiler.lower.shared.regroup import regrouped
+from tileworkbench.compiler.lower.shared.regroup import moving, regrouped
 from tileworkbench.compiler.passes.optional import optional
 
 _MIN_BLOCKS = 32  # kept for the workers, unless
@@ -156,8 +155,7 @@ class _Rows:
                     yield access, d
 
     def moves(self, index: Expr) -> bool:
-        atoms = (atom for atom, _ in self.ranges.linear(index).terms)
-        return any(var in (self.block, self.column) for atom in atoms for var in variables(atom))
+        return bool(moving(index, self.ranges) & {self.block, self.column})
 
     def are_whole(self) -> bool:
         """Whether all these accesses run along rows, and are known to be in range."""

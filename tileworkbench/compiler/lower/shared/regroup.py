@@ -13,6 +13,11 @@ from tileworkbench.compiler.ir.rewrite import Rewriter, substitute, variables
 from tileworkbench.compiler.ir.stmt import Stmt, Store
 
 
+def moving(index: Expr, ranges: Ranges) -> set[Var]:
+    """The variables that an index depends on, names seen through."""
+    return {var for atom, _ in ranges.linear(index).terms for var in variables(atom)}
+
+
 def regrouped(
     body: Stmt,
     block: Var,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from tileworkbench.compiler.analysis.access import depends_on, element_accesses
+from tileworkbench.compiler.analysis.access import element_accesses
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import const_int
@@ -21,6 +21,7 @@ from tileworkbench.compiler.ir.rewrite import statements, variables, walk
 from tileworkbench.compiler.ir.stmt import Alloc, For, If, Kernel, Let, Seq, Stmt, Store
 from tileworkbench.compiler.ir.tile import Copy, Fill, Parallel, Pipelined, Reduce, Scan
 from tileworkbench.compiler.lower.shared.regions import wide_dims
+from tileworkbench.compiler.lower.shared.regroup import moving
 
 _VECTOR = 8  # elements, in which a loop over the columns of one row has something to do at once
 
@@ -43,14 +44,15 @@ class Rows:
     def of(kernel: Kernel, block: Var, ranges: Ranges) -> Rows | None:
         """The rows that `block` counts; None where there are none, or one needs another."""
         counts = {
-            count
+            ranges.linear(index).coefficient(block)
             for stmt in statements(kernel.body)
-            for count in _counts(stmt, block, ranges)
-            if count > 1
+            for access in accesses(stmt)
+            for index in access.indices
         }
-        if len(counts) != 1:
+        several = [count for count in counts if count > 1]
+        if len(several) != 1:
             return None
-        rows = Rows(kernel, block, ranges, counts.pop(), set(), set())
+        rows = Rows(kernel, block, ranges, several[0], set(), set())
         rows.find_tiles()
         conform = all(rows.is_independent(stmt) for stmt in outside_of_nests(kernel.body))
         return rows if conform and rows.tiles else None
@@ -89,12 +91,7 @@ class Rows:
 
     def by_block(self, value: Node) -> bool:
         """Whether a value depends on the block, directly or by a name."""
-        return any(
-            depends_on(atom, frozenset({self.block}))
-            for node in walk(value)
-            if isinstance(node, Var)
-            for atom, _ in self.ranges.linear(node).terms
-        )
+        return any(self.block in moving(var, self.ranges) for var in variables(value))
 
     def item(self, nest: Parallel) -> Var | None:
         """The variable of a nest that counts the rows of a block; None if there is none."""
@@ -258,27 +255,13 @@ class Rows:
             if isinstance(stmt, Alloc) and stmt.buffer not in self.tiles:
                 tiles += size_of(stmt.buffer)
             for access in accesses(stmt):
-                moving = {var for index in access.indices for var in self.moving(index)}
-                if access.buffer.scope == "global" and self.block not in moving:
+                moved_by = {var for index in access.indices for var in moving(index, self.ranges)}
+                if access.buffer.scope == "global" and self.block not in moved_by:
                     box = access.region.extents if access.region else ()
                     elements = prod(const_int(extent) or 1 for extent in box)
-                    elements *= prod(trips.get(var, 1) for var in moving)
+                    elements *= prod(trips.get(var, 1) for var in moved_by)
                     tensors += elements * access.buffer.dtype.bits // 8
         return max(tiles, tensors)
-
-    def moving(self, index: Expr) -> set[Var]:
-        """The variables that an index depends on, names seen through."""
-        return {var for atom, _ in self.ranges.linear(index).terms for var in variables(atom)}
-
-
-def _counts(stmt: Stmt, block: Var, ranges: Ranges) -> Iterator[int]:
-    """How many rows a block has, by what a statement accesses."""
-    if isinstance(stmt, Copy):
-        for region in (stmt.src, stmt.dst):
-            yield from (ranges.linear(low).coefficient(block) for low in region.mins)
-    elif isinstance(stmt, Parallel):
-        for access in element_accesses(stmt.body):
-            yield from (ranges.linear(index).coefficient(block) for index in access.indices)
 
 
 def _local(*buffers: Buffer) -> Iterator[Buffer]:
