@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-import tileworkbench as tw
 import tileworkbench.language as T
+from tests.bench.as_written import lowered_as_written
 from tests.bench.test_time_model import MACHINE
 from tileworkbench.bench import operation_rates
 from tileworkbench.bench.cpu_ports import Ports
@@ -30,7 +30,6 @@ from tileworkbench.bench.probes import ProbeRunner, host_isa
 from tileworkbench.bench.time_model import Prediction, predict_time
 from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.device.host.processor import CacheSizes
-from tileworkbench.compiler.ir.program import Program
 from tileworkbench.kernels import gemv, layernorm, matmul, rmsnorm, softmax
 
 LEVELS = ("L1", "L2", "L3", "DRAM")
@@ -42,17 +41,12 @@ def caches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "cache_sizes", lambda: sizes)
 
 
-def as_written(made) -> Program:
-    """Lowered with all rows of its tiles."""
-    return tw.compile(made, target="cpu", disable=("split_rows",)).stats.lowered
-
-
 def predict(made, threads: int = 1, rates: OperationRates | None = None) -> Prediction:
-    return predict_time(as_written(made), MACHINE, threads, "", rates)
+    return predict_time(lowered_as_written(made), MACHINE, threads, "", rates)
 
 
 def misses(made, cache: float) -> float:
-    (grid,) = grids(as_written(made))
+    (grid,) = grids(lowered_as_written(made))
     return sum(Reused(grid.loop, {}, cache).tile_misses().values())
 
 

@@ -8,15 +8,15 @@ import pytest
 
 import tileworkbench as tw
 import tileworkbench.language as T
+from tests.bench.as_written import lowered_as_written
 from tileworkbench import kernels
 from tileworkbench.bench.cpu_phases import Phase, phases
 from tileworkbench.bench.cpu_work import grids
 
 
 def found(program: Any) -> list[Phase]:
-    as_written = tw.compile(program, target="cpu", disable=("split_rows",))
-    lowered = as_written.record.snapshots[-1].program
-    return [phase for grid in grids(lowered) for phase in phases(grid.loop, dict(grid.env))]
+    works = grids(lowered_as_written(program))
+    return [phase for grid in works for phase in phases(grid.loop, dict(grid.env))]
 
 
 def test_a_loop_that_moves_much_waits_alone() -> None:

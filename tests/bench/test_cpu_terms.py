@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tileworkbench as tw
+from tests.bench.as_written import lowered_as_written
 from tileworkbench.bench.cpu_block import BlockWork
 from tileworkbench.bench.cpu_terms import (
     bytes_of,
@@ -59,7 +60,7 @@ def test_functions_that_take_one_instruction_have_no_name() -> None:
 
 
 def test_loops_of_vectors_are_innermost() -> None:
-    lowered = tw.compile(softmax(8, 1024, block_M=4), disable=("split_rows",)).stats.lowered
+    lowered = lowered_as_written(softmax(8, 1024, block_M=4))
     loops = [each for each in statements(lowered.body) if isinstance(each, st.For)]
     serial = [each for each in loops if each.kind is st.LoopKind.SERIAL]
     assert {is_innermost(each) for each in serial} == {True, False}
@@ -86,7 +87,7 @@ def test_the_mean_of_equal_blocks_is_one_of_them() -> None:
 
 
 def test_times_of_a_block_add_up() -> None:
-    (grid,) = grids(tw.compile(softmax(64, 1024, block_M=4), disable=("split_rows",)).stats.lowered)
+    (grid,) = grids(lowered_as_written(softmax(64, 1024, block_M=4)))
     spent = sum(each.time_ns for each in grid.block.spent.values())
     assert grid.block.total_ns == pytest.approx(spent) and grid.blocks == 16
     # A block reads its rows once and writes as much.

@@ -12,39 +12,17 @@ import torch
 import tileworkbench as tw
 import tileworkbench.language as T
 from tests.differential.harness import check_everywhere, equals, random_array
+from tileworkbench.kernels import softmax
 
 F32 = "float32"
-
-
-def softmax(m, n, rows):
-    @T.prim_func
-    def softmax(X: T.Tensor((m, n), F32), Y: T.Tensor((m, n), F32)):
-        with T.Kernel(T.ceildiv(m, rows), threads=64) as bx:
-            tile = T.alloc_fragment((rows, n), F32)
-            most = T.alloc_fragment((rows,), F32)
-            total = T.alloc_fragment((rows,), F32)
-            T.copy(X[bx * rows, 0], tile)
-            T.reduce_max(tile, most, dim=1)
-            for i, j in T.Parallel(rows, n):
-                tile[i, j] = T.exp(tile[i, j] - most[i])
-            T.reduce_sum(tile, total, dim=1)
-            for i, j in T.Parallel(rows, n):
-                tile[i, j] = tile[i, j] / total[i]
-            T.copy(tile, Y[bx * rows, 0])
-
-    return softmax
 
 
 def in_pieces(m, n, rows, columns):
     """Sums of weighted rows, piece by piece, under a diagonal."""
 
     @T.prim_func
-    def in_pieces(
-        X: T.Tensor((m, n), F32),
-        w: T.Tensor((n,), F32),
-        c: T.Tensor((m,), F32),
-        S: T.Tensor((m,), F32),
-    ):
+    def in_pieces(X: T.Tensor((m, n), F32), w: T.Tensor((n,), F32), c: T.Tensor((m,), F32)):
+        S = T.empty((m,), F32)
         with T.Kernel(T.ceildiv(m, rows), threads=64) as bx:
             tile = T.alloc_shared((rows, columns), F32)
             weights = T.alloc_fragment((columns,), F32)
@@ -61,6 +39,7 @@ def in_pieces(m, n, rows, columns):
             for i in T.Parallel(rows):
                 if first + i < m:
                     S[first + i] = total[i] * c[first + i]
+        return S
 
     return in_pieces
 
@@ -95,7 +74,7 @@ def test_rows_after_every_pass(size, static):
     x = random_array(size, F32)
     expected = torch.softmax(torch.from_numpy(x), 1).numpy()
     given = {"X": x, "Y": np.zeros_like(x)}
-    kernel = softmax(m if static else T.dynamic("m"), n, 16)
+    kernel = softmax(m if static else T.dynamic("m"), n, block_M=16)
     assert tw.compile(kernel, target="cpu").passes["split_rows"].changed
     check_everywhere(kernel, given, close(Y=expected))
 
@@ -126,18 +105,17 @@ def test_every_bit_is_as_with_all_rows(rows, n):
     for m in (1, 3, 64, 130):
         x = torch.from_numpy(random_array((m, n), F32))
         w, c = torch.from_numpy(random_array((n,), F32, seed=1)), torch.ones(m)
-        for make, args, shape in (
-            (softmax(m, n, rows), (x,), (m, n)),
-            (in_pieces(m, n, rows, 64), (x, w, c), (m,)),
+        for made, args in (
+            (softmax(m, n, block_M=rows), (x,)),
+            (in_pieces(m, n, rows, 64), (x, w, c)),
         ):
-            results = []
-            for without in ((), ("split_rows",)):
-                out = torch.zeros(shape)
-                tw.compile(make, target="cpu", disable=without)(*args, out)
-                results.append(out)
-            assert torch.equal(*results)
+            few, all_rows = (
+                tw.compile(made, target="cpu", disable=without)(*args)
+                for without in ((), ("split_rows",))
+            )
+            assert torch.equal(few, all_rows)
 
 
 def test_one_row_of_a_tall_tile_is_one_block():
-    kernel = tw.compile(softmax(1, 1024, 64), target="cpu")
+    kernel = tw.compile(softmax(1, 1024, block_M=64, threads=64), target="cpu")
     assert "with T.Kernel(1, threads=64)" in str(kernel.passes["split_rows"].program)
