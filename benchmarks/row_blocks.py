@@ -1,0 +1,63 @@
+"""What few rows a block give tiles of many rows on a processor: with the pass `split_rows` and
+without it, one thread.
+
+    python benchmarks/row_blocks.py [--quick]
+
+Both are measured in turn; of all calls the fastest tenth counts, since other guests of a host slow
+the rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from common import environment, markdown_table, write_results
+from cost_cases import CASES
+from cost_model import inputs_of
+
+import tileworkbench as tw
+
+ROUNDS = 40
+TILES = (  # part of a case's name, and rows and columns as kernels for GPUs have them
+    ("softmax 2048", {"block_M": 32}),
+    ("layernorm 1024", {"block_M": 32}),
+    ("online softmax", {"block_M": 16, "block_N": 512}),
+    ("rank-one", {"block_M": 64, "block_N": 16}),
+    ("rank-one", {"block_M": 64, "block_N": 256}),
+    ("cosines", {"block_M": 16, "block_N": 64}),
+    ("polynomial", {"block_M": 64, "block_N": 64}),
+    ("masked error", {"block_M": 16, "block_N": 64}),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="two rounds, nothing written")
+    options = parser.parse_args()
+    facts = environment(("tileworkbench", "torch"))
+    tw.set_num_threads(1)
+    rows, data = [], []
+    for name, tile in TILES:
+        case = next(each for each in CASES if name in each.name)
+        program = case.make(**case.constants, **tile)
+        kernels = [tw.compile(program, target="cpu", disable=off) for off in ((), ("split_rows",))]
+        args = inputs_of(kernels[0])
+        times: list[list[float]] = [[], []]
+        for _ in range(2 if options.quick else ROUNDS):
+            for slot, kernel in zip(times, kernels, strict=True):
+                (fast,) = tw.do_bench(lambda k=kernel, a=args: k(*a), 2, 12, quantiles=(0.1,))
+                slot.append(fast)
+        few, all_ = map(min, times)
+        shape = " ".join(f"{axis}={size}" for axis, size in tile.items())
+        kernel_name = case.name.partition(",")[0]
+        rows.append((f"{kernel_name}, {shape}", f"{few:.3f}", f"{all_:.3f}", f"{all_ / few:.2f}"))
+        data.append({"kernel": case.name, **tile, "few_ms": few, "all_ms": all_})
+    columns = ("kernel, one thread", "few rows, ms", "all rows, ms", "times as fast")
+    text = markdown_table(columns, rows)
+    print(text)
+    if not options.quick:
+        print(f"\nwritten to {write_results('row_blocks', facts, data, text)}")
+
+
+if __name__ == "__main__":
+    main()
