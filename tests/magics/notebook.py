@@ -16,9 +16,6 @@ from traitlets.config import Config
 
 from tileworkbench.bench.probes import host_isa
 
-AVX = [level for level in ("avx512", "avx2") if level in ("avx2", host_isa().level)]
-"""The levels of this machine that 'cpu:a' may become."""
-
 SCALE = """
 def scale(A: T.Tensor((64, 32), "float32")):
     B = T.empty((64, 32), "float32")
@@ -45,6 +42,11 @@ def matmul(A: T.Tensor((M, K), "float32"), B: T.Tensor((K, N), "float32")):
     return C
 """
 MATMUL_SHAPES = "-D M=64 -D N=48 -D K=32 -D BLOCK=16"
+
+
+def avx_levels() -> list[str]:
+    """The levels that 'cpu:a' may become here. It asks LLVM, which may be absent."""
+    return [level for level in ("avx512", "avx2") if level in ("avx2", host_isa().level)]
 
 
 def without_counts(text: str) -> str:

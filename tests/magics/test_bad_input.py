@@ -48,6 +48,7 @@ rows = tw.compile(rows)
 def session() -> Iterator[Notebook]:
     with open_notebook() as opened:
         assert opened.run(KERNELS).text == ""
+        assert_alive(opened)  # from here on `scale` has a compiled kernel
         yield opened
 
 

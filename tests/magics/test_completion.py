@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from IPython.core.completer import provisionalcompleter
 
-from tests.magics.notebook import AVX, SCALE, Notebook, open_notebook
+from tests.magics.notebook import SCALE, Notebook, avx_levels, open_notebook
 from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
 from tileworkbench.viz.magics.grammar import COMMANDS, VIEWS, flags
 
@@ -28,7 +28,7 @@ def test_flags(notebook: Notebook) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("%%tile -t cpu:a", [f"%%tile -t cpu:{each}" for each in AVX]),
+        ("%%tile -t cpu:a", [f"%%tile -t cpu:{each}" for each in avx_levels()]),
         ("%%tile --target sim:sm_9", ["%%tile --target sim:sm_90", "%%tile --target sim:sm_90a"]),
         ("%%tile -t cuda:sm_8", [f"%%tile -t cuda:sm_{each}" for each in (80, 86, 89)]),
         ("%%tile -t gfx", []),

@@ -14,7 +14,14 @@ from typing import Any
 import pytest
 from jupyter_client import BlockingKernelClient, KernelManager
 
-from tests.magics.notebook import AVX, MATMUL, MATMUL_SHAPES, SCALE, SCALE_TEXT, without_counts
+from tests.magics.notebook import (
+    MATMUL,
+    MATMUL_SHAPES,
+    SCALE,
+    SCALE_TEXT,
+    avx_levels,
+    without_counts,
+)
 
 TIMEOUT = 120
 
@@ -151,7 +158,7 @@ def test_completions_reach_the_front_end(remote: RemoteNotebook) -> None:
     remote.run(f"%%tile -q{SCALE}")
     assert remote.complete("%%tile --ro") == ["%%tile --roofline"]
     assert remote.complete("%%tile sca") == ["%%tile scale"]
-    assert remote.complete("%%tile -t cpu:av") == [f"%%tile -t cpu:{each}" for each in AVX]
+    assert remote.complete("%%tile -t cpu:av") == [f"%%tile -t cpu:{each}" for each in avx_levels()]
     assert remote.complete("%%tile --show card,pa") == ["%%tile --show card,passes"]
     assert remote.complete("x = 1\n%tile show sc") == ["x = 1\n%tile show scale"]
 
