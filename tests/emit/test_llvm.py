@@ -206,6 +206,33 @@ def test_no_division_traps(level: str) -> None:
 
 
 @LEVELS
+@pytest.mark.parametrize("kind", ["serial", "vectorized"])
+@pytest.mark.parametrize(
+    ("number", "natural"),
+    [
+        ("block * 16 + i", True),
+        ("i - 8", False),  # below zero
+        ("A[i]", False),  # any
+        ("A[i] % 40", True),  # rounded down, so from 0 to 39
+    ],
+)
+def test_natural_numbers_are_divided_without_rounding_down(
+    level: str, kind: str, number: str, natural: bool
+) -> None:
+    params = '    A: T.Tensor((64,), "int32"),\n    C: T.Tensor((256,), "int32"),'
+    body = f"""
+for i in T.{kind}(16):
+    C[block * 16 + i] = ({number}) // 7 * 100 + ({number}) % 28
+"""
+    text = kernel(params, body, 2)
+    numbers = RNG.integers(-1000, 1000, 64, dtype=np.int32)
+    agree(text, level, A=numbers, C=np.zeros(256, np.int32))
+    written = generate(parse(text), isa_from_features({"avx2": True})).text
+    assert (" udiv " in written) == natural
+    assert (" sdiv " in written) != natural
+
+
+@LEVELS
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_16_bit_floats_round_after_every_operation(level: str, dtype: str) -> None:
     kind = np.float16 if dtype == "float16" else ml_dtypes.bfloat16

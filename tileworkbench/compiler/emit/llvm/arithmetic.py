@@ -76,7 +76,7 @@ class Arithmetic:
         """`a op b` for two values of one dtype, arithmetic or bitwise but no division."""
         if a.dtype.is_float:
             return self._float_binary(op, a, b)
-        return self._int_binary(op, a, b, None)
+        return self._int_binary(op, a, b)
 
     def _compare(self, op: str, a: Value, b: Value) -> Value:
         if a.dtype.is_float:
@@ -110,7 +110,10 @@ class Arithmetic:
         text = emit_extremum(self.out, self.out.isa, op, a.type, a.text, b.text)
         return replace(a, text=text)  # one of the two: nothing to round
 
-    def _int_binary(self, op: str, a: Value, b: Value, divisor: int | None) -> Value:
+    def _int_binary(
+        self, op: str, a: Value, b: Value, divisor: int | None = None, natural: bool = False
+    ) -> Value:
+        """`natural` operands are known to be at least 0, and the divisor more."""
         kind, signed = a.type, a.dtype.kind == "int"
         if op in _INT_OPS:
             text = self.out.let(f"{_INT_OPS[op]} {kind} {a.text}, {b.text}")
@@ -123,7 +126,7 @@ class Arithmetic:
             name = "shl" if op == "shl" else "ashr" if signed else "lshr"
             text = self.out.let(f"{name} {kind} {a.text}, {b.text}")
         else:
-            text = self._divide(op, a, b, divisor)
+            text = self._divide(op, a, b, divisor, natural)
         return self._wrapped(Value(text, a.dtype, a.lanes))
 
     def _wrapped(self, value: Value) -> Value:
@@ -138,19 +141,20 @@ class Arithmetic:
             text = let(f"ashr {kind} {high}, {kind.constant(4)}")
         return Value(text, value.dtype, value.lanes)
 
-    def _divide(self, op: str, a: Value, b: Value, divisor: int | None) -> str:
+    def _divide(self, op: str, a: Value, b: Value, divisor: int | None, natural: bool) -> str:
         """Division that never traps: where the divisor is zero, or the quotient would overflow, it
-        divides by 1 instead.
+        divides by 1 instead. Of natural numbers it is unsigned: rounding down takes as many
+        instructions again as the division by a constant.
         """
         let, kind, signed = self.out.let, a.type, a.dtype.kind == "int"
         remainder = op.endswith("mod")
         if divisor is None:
-            b = self._safe_divisor(a, b)
+            b = b if natural else self._safe_divisor(a, b)
         elif signed and op.startswith("floor") and divisor > 0 and not divisor & (divisor - 1):
             if remainder:
                 return let(f"and {kind} {a.text}, {self._splat(divisor - 1, a)}")
             return let(f"ashr {kind} {a.text}, {self._splat(divisor.bit_length() - 1, a)}")
-        if not signed:
+        if not signed or natural:
             return let(f"{'urem' if remainder else 'udiv'} {kind} {a.text}, {b.text}")
         if op.startswith("trunc"):
             return let(f"{'srem' if remainder else 'sdiv'} {kind} {a.text}, {b.text}")
