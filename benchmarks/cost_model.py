@@ -19,10 +19,12 @@ import numpy as np
 import torch
 from common import environment, markdown_table, write_results
 from cost_cases import CASES, SEEN, Case
+from in_turn import in_turn, usual
+from numpy.typing import NDArray
 
 import tileworkbench as tw
 
-ROUNDS = 6
+SECONDS = 6.0  # of measuring, for each kernel
 THREADS = [1, 2]
 HEADS = (
     *("configurations", "rank correlation", "repeated", "median error", "chosen first", "spread"),
@@ -32,18 +34,18 @@ HEADS = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="two rounds")
+    parser.add_argument("--quick", action="store_true", help="a sixth of the rounds")
     parser.add_argument("--only", nargs="*", default=[], help="parts of the names of kernels")
     parser.add_argument("--threads", nargs="*", type=int, default=THREADS)
     options = parser.parse_args()
     facts = environment(("tileworkbench", "torch"))
-    rounds = 2 if options.quick else ROUNDS
+    seconds = SECONDS / 6 if options.quick else SECONDS
     chosen = [c for c in CASES if not options.only or any(n in c.name for n in options.only)]
     data: dict[str, Any] = {}
     tables = []
     for threads in options.threads:
         tw.set_num_threads(threads)
-        tables.append(one_table(chosen, threads, rounds, data))
+        tables.append(one_table(chosen, threads, seconds, data))
     text = "\n\n".join((*tables, NOTES))
     print(text)
     if not options.only:
@@ -51,8 +53,10 @@ def main() -> None:
 
 
 NOTES = (
-    "Rank correlation is Spearman's. Repeated: that of two halves of the rounds, more than which "
-    "no prediction can have. Configurations that become the same code are one; where all do, "
+    "All configurations of a kernel are called in turn, and how they compare in a round counts "
+    "(`in_turn.py`), for what others on the machine do slows a whole round. Rank correlation is "
+    "Spearman's. Repeated: that of every other round with the rest, more than which no prediction "
+    "can have. Configurations that become the same code are one; where all do, "
     "there is no order. Spread: the slowest configuration over the fastest. Chosen first: the "
     "time of the configuration that the model ranks first, over the fastest. Configurations whose "
     "spread is within the noise have no order to be predicted. The model's constants were chosen "
@@ -60,13 +64,14 @@ NOTES = (
 )
 
 
-def one_table(cases: Sequence[Case], threads: int, rounds: int, data: dict[str, Any]) -> str:
+def one_table(cases: Sequence[Case], threads: int, seconds: float, data: dict[str, Any]) -> str:
     """Measure all cases on so many threads, add the points to `data`, and tell."""
     rows, errors, ranked = [], list[float](), list[float]()
     for case in cases:
-        points = list(measure(case, rounds))
+        points = list(measure(case, seconds))
         data[f"{case.name}, {threads} T"] = [
-            {**config, "predicted_ms": p, "ms": m, "rounds_ms": r} for config, p, m, r in points
+            {**config, "predicted_ms": p, "ms": m, "other_rounds_ms": o}
+            for config, p, m, o in points
         ]
         rows.append(row(case, points))
         print("  ".join(map(str, rows[-1])), flush=True)
@@ -86,32 +91,29 @@ def one_table(cases: Sequence[Case], threads: int, rounds: int, data: dict[str, 
     return f"{text}."
 
 
-Point = tuple[dict[str, Any], float, float, list[float]]
-"""A configuration, predicted and measured milliseconds, and those of each round."""
+Point = tuple[dict[str, Any], float, float, tuple[float, float]]
+"""A configuration, predicted and measured milliseconds, and those of every other round and of the
+rest.
+"""
 
 
-def measure(case: Case, rounds: int) -> Iterator[Point]:
-    """Each configuration, its predicted milliseconds, and the least that were measured.
-
-    All configurations are measured in turn, `rounds` times; of a round the fastest tenth counts,
-    since other guests of the host slow the rest of it. Those that become the same code are one.
-    """
-    compiled: list[tuple[dict[str, Any], Any, list[torch.Tensor]]] = []
+def measure(case: Case, seconds: float) -> Iterator[Point]:
+    """Each configuration with its milliseconds; those that become the same code are one."""
+    compiled: list[tuple[dict[str, Any], Any]] = []
+    args: list[torch.Tensor] = []
     for values in itertools.product(*case.axes.values()):
         config = dict(zip(case.axes, values, strict=True))
         kernel = tw.compile(case.make(**case.constants, **config), target="cpu")
-        if any(kernel.source == other.source for _, other, _ in compiled):
+        if any(kernel.source == other.source for _, other in compiled):
             continue
         # One set of tensors: memory that was not touched for a while is not what is compared.
-        args = compiled[0][2] if compiled else inputs_of(kernel)
-        compiled.append((config, kernel, args))
-    times: list[list[float]] = [[] for _ in compiled]
-    for _ in range(rounds):
-        for slot, (_, kernel, args) in zip(times, compiled, strict=True):
-            (fast,) = tw.do_bench(lambda k=kernel, a=args: k(*a), 10, 40, quantiles=(0.1,))
-            slot.append(fast)
-    for (config, kernel, _), slot in zip(compiled, times, strict=True):
-        yield config, tw.predict(kernel).total_ms, min(slot), slot
+        args = args or inputs_of(kernel)
+        compiled.append((config, kernel))
+    times = in_turn([lambda k=kernel: k(*args) for _, kernel in compiled], seconds=seconds)
+    halves = usual(times[::2]), usual(times[1::2])
+    for at, (config, kernel) in enumerate(compiled):
+        half = float(halves[0][at]), float(halves[1][at])
+        yield config, tw.predict(kernel).total_ms, float(usual(times)[at]), half
 
 
 def inputs_of(kernel: Any) -> list[torch.Tensor]:
@@ -152,8 +154,7 @@ def shown(value: float) -> str:
 
 def repeated(points: list[Point]) -> float:
     """The rank correlation of every other round with the rest."""
-    rounds = [slot for *_, slot in points]
-    return correlation([min(slot[::2]) for slot in rounds], [min(slot[1::2]) for slot in rounds])
+    return correlation([half for *_, (half, _) in points], [half for *_, (_, half) in points])
 
 
 def off(predicted: float, measured: float) -> float:
@@ -168,7 +169,7 @@ def correlation(a: list[float], b: list[float]) -> float:
     return float(np.corrcoef(first, second)[0, 1])
 
 
-def ranks(values: list[float]) -> np.ndarray[Any, Any]:
+def ranks(values: list[float]) -> NDArray[np.float64]:
     array = np.array(values)
     return np.array([(array < v).sum() + ((array == v).sum() - 1) / 2 for v in array])
 

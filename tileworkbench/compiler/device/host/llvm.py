@@ -83,7 +83,8 @@ _PIPELINES = {"default<O1>": 1, "default<O2>": 2, "default<O3>": 3}
 # RuntimeDyld.
 _USES_JITLINK = sys.platform != "win32"
 
-DEFAULT_PASSES: tuple[str, ...] = ("sroa", "instcombine", "simplifycfg")
+# The last writes short loops out, and others several times: `benchmarks/unrolled_loops.py`.
+DEFAULT_PASSES: tuple[str, ...] = ("sroa", "instcombine", "simplifycfg", "loop-unroll")
 
 
 class NativeError(TileError):

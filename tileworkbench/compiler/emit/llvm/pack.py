@@ -225,7 +225,9 @@ class _PackWriter:
                 kind = storage_type(spec.panel_dtype, stored * group)
                 self.store(to, self.writer.times(start, group), kind, value)
 
-            self.blocks(columns, self.lanes, part)
+            # Written out: a row of a panel is a few vectors, too few for a loop of their own.
+            for start in range(0, columns, self.lanes):
+                part(str(start), min(self.lanes, columns - start))
             self.clear(to, columns)
 
         self.blocks(spec.k, group, step)
