@@ -26,7 +26,8 @@ class Form:
     """The rows and columns of a kernel. `rows` are the extents along which some input does not
     vary, outer first; there are none where all values have one shape. `tile` are the rows and
     columns of a block. The first `batches` of the rows number the products of a batch: a block
-    has rows of one of them. `depth` is that of the tiles of a product's operands.
+    has rows of one of them. `depth` is that of the tiles of a product's operands. `parts` are the
+    two extents of the columns where some input varies along one of them only.
     """
 
     rows: tuple[int, ...]
@@ -34,6 +35,7 @@ class Form:
     tile: tuple[int, int]
     batches: int = 0
     depth: int = 0
+    parts: tuple[int, ...] = ()
 
     @property
     def row_count(self) -> int:
@@ -56,22 +58,25 @@ class Form:
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """A tensor that the kernel loads: its name, dtype, which of the form's `rows` it varies along,
-    and whether along the columns."""
+    and whether along the columns: along all of them, or `part`, one of the form's."""
 
     name: str
     dtype: Any
     rows: tuple[bool, ...]
     columns: bool
+    part: int | None = None
 
     def shape(self, form: Form) -> tuple[int, ...]:
         """Its extents as the kernel takes it."""
+        width = form.columns if self.part is None else form.parts[self.part]
         sizes = form.united if all(self.rows) else ()
         if not all(self.rows):
             sizes = tuple(n for n, has in zip(form.rows, self.rows, strict=True) if has)
-        return (*sizes, *((form.columns,) if self.columns else ())) or (1,)
+        return (*sizes, *((width,) if self.columns else ())) or (1,)
 
     def index(self, form: Form, row: str, column: str) -> str:
-        """Where an element of `row` and `column` is."""
+        """Where an element of `row` and `column` is, `k` and `j` in the form's parts."""
+        column = column if self.part is None else "kj"[self.part]
         parts = [column] if self.columns else []
         if form.rows and all(self.rows):
             return ", ".join([*(["bz"] if form.batches else []), row, *parts])

@@ -160,11 +160,11 @@ def added_to(product: Node) -> Node | None:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The form of a group's kernel, and for each input along which of its rows it varies, and
-    whether along its columns."""
+    """The form of a group's kernel, and for each input along which of its rows it varies, whether
+    along its columns, and along which part of them if not along all."""
 
     form: Form
-    patterns: dict[Node, tuple[tuple[bool, ...], bool]] = field(default_factory=dict)
+    patterns: dict[Node, tuple[shapes.Pattern, bool, int | None]] = field(default_factory=dict)
 
 
 def plan(group: Group, threads: int = 0) -> Plan:
@@ -181,8 +181,8 @@ def plan(group: Group, threads: int = 0) -> Plan:
             if patterns.setdefault(each, pattern) != pattern:
                 raise NoRuleError("an input that is broadcast in two ways")
     split = _split(group, list(patterns.values()))
-    inner = [pattern[split:] for pattern in patterns.values()]
-    if any(len(set(part)) > 1 for part in inner):
+    parts, along = shapes.merged(fine[split:], [each[split:] for each in patterns.values()])
+    if len(parts) > (1 if group.product is not None else 2):
         raise NoRuleError("an input that varies along a part of a row")
     outer, merged, batches = _rows(
         group, fine[:split], [each[:split] for each in patterns.values()]
@@ -197,10 +197,11 @@ def plan(group: Group, threads: int = 0) -> Plan:
         _check_rows(outer[batches:], pattern[batches:])
     tile, depth = _tile(group, prod(outer[batches:]), columns, prod(outer[:batches]), threads)
     varies = {
-        node: (rows, all(pattern[split:]) and split < len(fine))
-        for (node, pattern), rows in zip(patterns.items(), merged, strict=True)
+        node: (rows, any(own), own.index(True) if any(own) and not all(own) else None)
+        for node, rows, own in zip(patterns, merged, along, strict=True)
     }
-    return Plan(Form(outer, columns, tile, batches, depth), varies)
+    form = Form(outer, columns, tile, batches, depth, parts if len(parts) > 1 else ())
+    return Plan(form, varies)
 
 
 def _tile(
@@ -250,6 +251,8 @@ def _check_rows(rows: Extents, varies: shapes.Pattern) -> None:
 def _pattern(group: Group, node: Node, operand: Node) -> shapes.Pattern:
     """Along which of the group's extents an input of a member varies."""
     shape, domain = shape_of(operand), domain_of(node)
+    if name_of(node) in ROWS:
+        shape = ROWS[name_of(node)].seen(shape, *node.args)
     gather = gather_of(node)
     if is_convolution(node) or is_for_channels(node, operand):
         shape = (*shape, *(1 for _ in domain[2:]))
@@ -267,11 +270,10 @@ def _pattern(group: Group, node: Node, operand: Node) -> shapes.Pattern:
 
 def domain_of(node: Node) -> Extents:
     """The extents that a member is computed over: a reduction's are those of what it reduces."""
-    if name_of(node) in ROWS:
-        return shape_of(node.args[0])
-    if is_part(node):
-        return shape_of(node.args[0].args[0])
-    return shape_of(node)
+    whole = node.args[0] if is_part(node) else node
+    if name_of(whole) in ROWS:
+        return ROWS[name_of(whole)].seen(shape_of(whole.args[0]), *whole.args)
+    return shape_of(node if whole is node else whole.args[0])
 
 
 def _split(group: Group, patterns: Sequence[shapes.Pattern]) -> int:

@@ -48,11 +48,9 @@ BY_REASON: dict[str, tuple[str, ...]] = {
         "_cdist_forward.default _pdist_forward.default"
     ),
     "a normalisation over the first dimensions is torch's own": _names(
-        """_native_batch_norm_legit.default _native_batch_norm_legit.no_stats
-        _native_batch_norm_legit_no_training.default
-        _native_batch_norm_legit_functional.default native_group_norm.default
-        native_batch_norm_backward.default native_group_norm_backward.default
-        native_layer_norm_backward.default"""
+        """_native_batch_norm_legit.default _native_batch_norm_legit_no_training.default
+        _native_batch_norm_legit_functional.default native_batch_norm_backward.default
+        native_group_norm_backward.default native_layer_norm_backward.default"""
     ),
     "weights in a packed form of torch are torch's own": _names(
         "_weight_int4pack_mm.default _weight_int4pack_mm_for_cpu.default"

@@ -171,6 +171,8 @@ def add_row_operation(loops: Loops, node: Node) -> None:
     """A reduction, a softmax, a norm."""
     operation = ROWS[name_of(node)]
     domain = tuple(value_of(node.args[0]).shape)
+    if operation.seen(domain, *node.args) != domain:
+        raise NoRuleError("rows of other extents than the operand's")
     most = _MOST_OF_ONE if name_of(node) == "aten.mv.default" else MOST_PRODUCTS
     if value_of(node.args[0]).numel() > most:
         raise NoRuleError("rows of many elements")

@@ -61,7 +61,7 @@ class _Writer:
         self.form, self.parameters, self.outputs = form, parameters, outputs
         self.definitions = find_uses(body, outputs)
         self.product = product
-        self.row, self.column = "row", "j"
+        self.place = "j"  # of a column in a row of a block
         self.is_flat = not form.rows
         self.splits_columns = form.tile[1] < form.columns or product is not None
         stored = {output.term.args[0] for output in outputs if output.term.op == "value"}
@@ -217,14 +217,21 @@ class _Writer:
         if not values and not stored:
             return
         rows, columns = self.form.tile
+        terms = [each.term for each in (*values, *stored)]
+        loaded = [each for term in terms for each in _loaded(term)]
+        self.place = "j"
         if self.is_flat:
             yield f"for i in T.Parallel({columns}):"
             yield f"    at = bx * {columns} + i"
+        elif any(each.part is not None for each in loaded):
+            many, width = self.form.parts
+            self.place = f"k * {width} + j"
+            yield f"for i, k, j in T.Parallel({rows}, {many}, {width}):"
         elif kind == "full":
             yield f"for i, j in T.Parallel({rows}, {columns}):"
         else:
             yield f"for i in T.Parallel({rows}):"
-        if not self.is_flat and self._needs_row(values, stored):
+        if not self.is_flat and (stored or any(any(each.rows) for each in loaded)):
             block = f"by * {rows}" if rows > 1 else "by"
             yield f"    row = {block} + i"
         if kind == "full" and self.splits_columns and not self.is_flat:
@@ -238,18 +245,8 @@ class _Writer:
             index = self._output_index(kind)
             yield f"    {output.name}[{index}] = {self._text(output.term)}"
 
-    def _needs_row(self, values: Sequence[Definition], stored: Sequence[Output]) -> bool:
-        def loads(term: Term) -> bool:
-            if term.op == "load":
-                return any(term.args[0].rows)
-            if term.op == "value":
-                return bool(term.args[0].is_inline) and loads(term.args[0].term)
-            return any(loads(each) for each in term.args if isinstance(each, Term))
-
-        return bool(stored) or any(loads(each.term) for each in values)
-
     def _at(self, kind: str) -> str:
-        return "i, j" if kind == "full" else "i"
+        return f"i, {self.place}" if kind == "full" else "i"
 
     def _output_index(self, kind: str) -> str:
         if self.is_flat:
@@ -260,7 +257,7 @@ class _Writer:
     def _column(self) -> str:
         if self.is_flat:
             return "at"
-        return "column" if self.splits_columns else "j"
+        return "column" if self.splits_columns else self.place
 
     def _text(self, term: Term) -> str:
         return text_of(term, self._leaf)
@@ -279,6 +276,18 @@ class _Writer:
 _SHORT = 40  # characters
 _DEPTH_OF_COMPUTED = 64  # of a product whose operand is computed in its tile
 _BLOCKS = {"column": "bx", "row": "by", "depth": "k"}  # the block of a coordinate
+
+
+def _loaded(term: Term) -> Iterator[Parameter]:
+    """What an element's text loads."""
+    if term.op == "load":
+        yield term.args[0]
+    inner = term.args
+    if term.op == "value":
+        inner = (term.args[0].term,) if term.args[0].is_inline else ()
+    for each in inner:
+        if isinstance(each, Term):
+            yield from _loaded(each)
 
 
 def _tensor(shape: tuple[int, ...], dtype: Any) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, Protocol
 
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch.formulas import absolute, exp, log, rsqrt, sqrt
+from tileworkbench.pytorch.shapes import Extents
 from tileworkbench.pytorch.terms import NoRuleError, Term, call, select
 
 
@@ -124,18 +126,25 @@ def _rms_norm(rows: Rows, x: Term, weight: Term | None, eps: float | None) -> tu
     return (x * rstd if weight is None else x * rstd * weight), rstd
 
 
+def _as_it_is(shape: Extents, *_: Any) -> Extents:
+    return shape
+
+
 @dataclass(frozen=True, slots=True)
 class RowOperation:
     """An operation over the last dimensions. `dims` takes the arguments of a call and says which
     dimensions those are (all of them where it says none), `terms` what `make` gets of them behind
     `Rows`. `results` are the parts of its value that `make` returns; -1 is the value itself.
-    `weight` says how much work it is, in element-wise operations.
+    `weight` says how much work it is, in element-wise operations. `seen` has the extents in which
+    an operand of a shape is seen; `takes_sizes` says that the numbers of a call are sizes of it.
     """
 
     make: Callable[..., Any]
     dims: Callable[..., Sequence[int]]
     terms: Callable[..., tuple[Any, ...]]
     weight: int = 1
+    seen: Callable[..., Extents] = _as_it_is
+    takes_sizes: bool = False
 
 
 def _scanned(x: Any, dim: int, dtype: Any = None) -> Sequence[int]:
@@ -166,6 +175,23 @@ def _norm_dims(
     if dtype is not None:
         raise NoRuleError("a norm in another dtype")
     return dim or ()
+
+
+def _by_groups(shape: Extents, *args: Any) -> Extents:
+    """Images, or a number for each channel, in groups of channels."""
+    groups = args[6]
+    if len(shape) == 1:
+        return (groups, shape[0] // groups, 1)
+    return (shape[0], groups, shape[1] // groups, prod(shape[2:]))
+
+
+def _by_channels(shape: Extents, *_: Any) -> Extents:
+    """One image, or a number for each channel, by channels: those of several images are one."""
+    if len(shape) == 1:
+        return (*shape, 1)
+    if shape[0] != 1:
+        raise NoRuleError("a normalisation over the first dimensions is torch's own")
+    return (shape[1], prod(shape[2:]))
 
 
 def _trailing(shape: Sequence[int]) -> list[int]:
@@ -216,6 +242,21 @@ ROWS: dict[str, RowOperation] = {
         lambda x, shape, weight, bias, eps: _trailing(shape),
         lambda x, shape, weight, bias, eps: (x, weight, bias, eps),
         weight=3,
+    ),
+    "aten.native_group_norm.default": RowOperation(
+        _layer_norm,
+        lambda *_: [-2, -1],
+        lambda x, weight, bias, n, c, size, groups, eps: (x, weight, bias, eps),
+        weight=3,
+        seen=_by_groups,
+        takes_sizes=True,
+    ),
+    "aten._native_batch_norm_legit.no_stats": RowOperation(
+        _layer_norm,
+        lambda *_: [-1],
+        lambda x, weight, bias, training, momentum, eps: (x, weight, bias, eps),
+        weight=3,
+        seen=_by_channels,
     ),
     "aten._fused_rms_norm.default": RowOperation(
         _rms_norm,

@@ -285,7 +285,7 @@ def _reduced(node: Node) -> int:
     """The product of the dimensions that a row operation goes over. Raises `NoRuleError` where
     those are not the last ones.
     """
-    shape = shape_of(node.args[0])
+    shape = domain_of(node)
     dims = ROWS[name_of(node)].dims(*node.args, **node.kwargs) or range(len(shape))
     places = sorted(dim % len(shape) for dim in dims) if shape else []
     if not places or places != list(range(len(shape) - len(places), len(shape))):
