@@ -67,6 +67,10 @@ R = torch.randn
     [
         (lambda x, y: F.silu(x) * y, lambda n, m: (R(n, m), R(n, m))),
         (lambda x, w: F.layer_norm(x, (96,), w, w).relu(), lambda n, m: (R(n, m, 96), R(96))),
+        (
+            lambda x, w: F.silu(F.group_norm(x, 4, w, w)),
+            lambda n, m: (R(n + m, 16, 8, 8), R(16)),
+        ),
         (lambda x, b: torch.softmax(x * b, -1), lambda n, m: (R(n, m, 80), R(80))),
         (
             lambda x, w, b: F.gelu(F.linear(x, w, b)) + 1,

@@ -74,6 +74,8 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "aten._log_softmax_backward_data.default": (X, X, -1, torch.float32),
     "aten.native_layer_norm.default": (X, [96], VECTOR, VECTOR, 1e-5),
     "aten._fused_rms_norm.default": (X, [96], VECTOR, 1e-5),
+    "aten.native_group_norm.default": (IMAGE, VECTOR[:8], VECTOR[8:16], 2, 8, 256, 4, 1e-5),
+    "aten._native_batch_norm_legit.no_stats": (IMAGE[:1], VECTOR[:8], None, True, 0.1, 1e-5),
     "aten.mv.default": (X, VECTOR),
     **{f"aten.{name}": (X, [-1]) for name in ("sum.dim_IntList", "mean.dim", "amax.default")},
     **{f"aten.{name}": (X, [-1]) for name in ("amin.default", "var.correction", "std.correction")},
