@@ -28,9 +28,11 @@ def pages() -> Iterator[tuple[str, str]]:
         "ATen that torch calls core, and of some others. An operation of a group can be part of a "
         "kernel with others; whether it is depends on shapes, dtypes and what it is beside, and "
         "the function's report says why not. What is not listed runs in torch.",
-        "Two things are not as in torch's own kernels. 16-bit floats are computed in float32 in a "
-        "kernel, and rounded once. A float that becomes an integer of 32 or 64 bits that has "
-        "no room for it becomes the nearest one there is, and NaN 0: torch leaves that open.",
+        "Three things are not as in torch's own kernels. 16-bit floats are computed in float32 in "
+        "a kernel, and rounded once. A float that becomes an integer of 32 or 64 bits that has "
+        "no room for it becomes the nearest one there is, and NaN 0: torch leaves that open. A "
+        "remainder of floats is exact; torch has NaN where the quotient has no float32, but for "
+        "single elements.",
         "## Parts of kernels",
         markdown.table(
             ["group", "what", "operations"],

@@ -173,6 +173,44 @@ def test_signed_zeros() -> None:
         assert run(jit, function.name, "float32", values).tobytes() == values.tobytes()
 
 
+def pairs() -> tuple[np.ndarray, np.ndarray]:
+    """Edges with each other, and numbers of all sizes whose powers are seldom 0 or infinite."""
+    edges = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 7.25, 1e-45, 1e-39, 3e38, 1e9, 2.0**24 - 1, math.inf]
+    edges = [math.nan, *edges, *(-edge for edge in edges), 1 + 2.0**-23, 1 - 2.0**-24]
+    x, y = (each.ravel() for each in np.meshgrid(edges, edges))
+    random = np.random.default_rng(0)
+    base = np.exp2(random.uniform(-149, 128, 100_000))
+    exponent = random.uniform(-150, 150, len(base)) / np.log2(base)
+    x = np.concatenate([x, base, -base, 1 + random.uniform(-1e-4, 1e-4, len(base))])
+    y = np.concatenate([y, exponent, np.rint(exponent), random.uniform(-1e6, 1e6, len(base))])
+    size = len(x) // 32 * 32
+    return x[:size].astype(np.float32), y[:size].astype(np.float32)
+
+
+@EVERY_LEVEL
+@pytest.mark.parametrize(("op", "bound"), [("pow", 0.51), ("fmod", 0.0)])
+def test_float32_functions_of_two(level: Level, op: str, bound: float) -> None:
+    """Beside those of the C library in double."""
+    x, y = pairs()
+    kinds = [(op, "float64", 4), *((op, "float32", lanes) for lanes in (*LANES, 32))]
+    functions = [emit_vector_math(*kind, level.isa) for kind in kinds]
+    loops = "".join(
+        map_loop(function, dtype, dtype, lanes, 2)
+        for function, (_, dtype, lanes) in zip(functions, kinds, strict=True)
+    )
+    jit = Jit(functions, level, loops)
+    wide = (each.astype(np.float64) for each in (x, y))
+    expected = run(jit, functions[0].name, "float64", *wide)
+    for function in functions[1:]:
+        got = run(jit, function.name, "float32", x, y)
+        with np.errstate(all="ignore"):
+            error = ulps(got, expected)
+        worst = int(np.argmax(error))
+        assert error[worst] <= bound, (function.name, x[worst], y[worst], got[worst])
+        zero = expected == 0
+        assert np.array_equal(np.signbit(got[zero]), np.signbit(expected[zero]))
+
+
 @EVERY_LEVEL
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_every_function_compiles_and_agrees_with_numpy(level: Level, dtype: str) -> None:

@@ -98,8 +98,8 @@ Loop = tuple[int, str]
 
 @dataclass(eq=False, slots=True)
 class Definition:
-    """A named value. `reduce` is "sum", "max" or "min" where it is that of `term` over each row,
-    and "cumsum" where it is the sum up to each element.
+    """A named value. `reduce` is "sum", "prod", "max" or "min" where it is that of `term` over each
+    row, and "cumsum" where it is the sum up to each element.
     """
 
     name: str
@@ -213,6 +213,9 @@ class Body(Names):
 
     def min(self, x: Term) -> Term:
         return self._reduce("min", x)
+
+    def prod(self, x: Term) -> Term:
+        return self._reduce("prod", x)
 
     def running_sum(self, x: Term) -> Term:
         if x.kind != "full":

@@ -16,12 +16,15 @@ from tileworkbench.pytorch.terms import (
     call,
     number,
     of_float,
+    of_floats,
+    promoted,
     select,
 )
 
 exp, erf, tanh, sigmoid = (of_float(name) for name in ("exp", "erf", "tanh", "sigmoid"))
 log, sqrt, rsqrt = of_float("log"), of_float("sqrt"), of_float("rsqrt")
 log1p, atan, sin, cos = (of_float(name) for name in ("log1p", "atan", "sin", "cos"))
+exp2 = of_float("exp2")
 
 _SQRT_HALF = math.sqrt(0.5)
 _BETA = math.sqrt(2 / math.pi)
@@ -124,13 +127,24 @@ def softplus_backward(grad: Term, x: Term, beta: Any, threshold: Any) -> Term:
     return select(raised > threshold, grad, grad * sigmoid(raised))
 
 
-def floor_remainder(x: Term, y: Any) -> Term:
-    """The remainder of integers, with the sign of the divisor, which is a number."""
+def floor_remainder(x: Any, y: Any) -> Term:
+    """The remainder with the sign of the divisor, which of integers is a number."""
+    if promoted(x, y)[2].is_floating_point:
+        less = truncated_remainder(x, y)
+        if not isinstance(y, Term):
+            return select(less < 0 if y > 0 else less > 0, less + y, less)
+        is_apart = (y < 0).differs(less < 0)
+        return select(call("And", less.differs(0), is_apart), less + y, less)
     if not isinstance(x, Term) or not isinstance(y, int) or isinstance(y, bool) or not y:
         raise NoRuleError("a remainder by what is no number")
-    if x.dtype.is_floating_point or x.is_bool:
-        raise NoRuleError("a remainder of floats")
+    if x.is_bool:
+        raise NoRuleError("a remainder of bools")
     return binary("%", x, y)
+
+
+def truncated_remainder(x: Term, y: Any) -> Term:
+    """The remainder of floats, with the sign of what is divided."""
+    return of_floats("fmod", x, y)
 
 
 def add_product(x: Term, a: Term, b: Term, value: Any = 1) -> Term:
@@ -201,6 +215,15 @@ def asin(x: Term) -> Term:
 def acos(x: Term) -> Term:
     x = _as_float(x)
     return 2.0 * atan(sqrt((1.0 - x) / (1.0 + x)))
+
+
+def atan2(y: Term, x: Term) -> Term:
+    """The angle of a point. The quotient of equal sizes, which may be 0 or infinite, is 0 or 1."""
+    y, x = _as_float(y), _as_float(x)
+    rise, run = absolute(y), absolute(x)
+    angle = atan(select(rise.equals(run), select(rise > 0, 1.0, rise), rise / run))
+    is_behind = call("copysign", 1.0, x) < 0
+    return call("copysign", select(is_behind, math.pi - angle, angle), y)
 
 
 def atanh(x: Term) -> Term:
@@ -275,8 +298,8 @@ def hard_sigmoid(x: Term) -> Term:
 
 
 def power(x: Term, exponent: Any) -> Term:
-    if not x.dtype.is_floating_point:
-        raise NoRuleError("a power of integers")
+    if isinstance(exponent, Term) or not x.dtype.is_floating_point:
+        return of_floats("pow", x, exponent)
     if exponent in (2, 3):
         return x * x if exponent == 2 else x * x * x
     known: dict[Any, Callable[[Term], Term]] = {
@@ -288,9 +311,12 @@ def power(x: Term, exponent: Any) -> Term:
         -1: lambda x: 1.0 / x,
         -2: lambda x: 1.0 / (x * x),
     }
-    if exponent not in known:
-        raise NoRuleError(f"the power {exponent}")
-    return known[exponent](x)
+    return known[exponent](x) if exponent in known else of_floats("pow", x, exponent)
+
+
+def power_of_number(base: Any, exponent: Term) -> Term:
+    is_float = promoted(base, exponent)[2].is_floating_point
+    return exp2(exponent) if base == 2 and is_float else of_floats("pow", base, exponent)
 
 
 def logical(name: str) -> Callable[..., Term]:

@@ -116,6 +116,9 @@ class RowLoops:
     def min(self, x: Term) -> Term:
         return self._reduce("min", x)
 
+    def prod(self, x: Term) -> Term:
+        return self._reduce("prod", x)
+
     def running_sum(self, x: Term) -> Term:
         if self.columns > _LONGEST_SCAN:
             raise NoRuleError(f"a running sum of {self.columns} elements")
@@ -138,7 +141,7 @@ class RowLoops:
         tile = self._of_tile(x)
         made = self.loops.name(f"row_{how}")
         self.reserve(made, (self.row_count,), x.dtype)
-        last = ", nan_propagate=True" if how != "sum" else ""
+        last = ", nan_propagate=True" if how in ("max", "min") else ""
         self.loops.lines.append(f"T.reduce_{how}({tile}, {made}, dim=1{last})")
         return Term("element", (f"{made}[{self.row}]",), x.dtype, "row")
 
@@ -181,8 +184,9 @@ def add_row_operation(loops: Loops, node: Node) -> None:
     rows = RowLoops(loops, domain, reduced)
     picked = operation.terms(*node.args, **node.kwargs)
     made = operation.make(rows, *map(rows.operand, picked))
-    parts = [(node, made)]
-    if isinstance(made, tuple):
+    if not isinstance(made, tuple):
+        parts = [(node, made.to(value_of(node).dtype))]
+    else:
         parts = [
             (each, rows.keep(str(each.name), made[each.args[1]]))
             for each in node.users

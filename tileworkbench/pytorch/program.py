@@ -204,7 +204,7 @@ class _Writer:
                 if each.reduce == "cumsum":
                     yield f"T.cumsum({operand.name}, {each.name}, dim=1)"
                     continue
-                last = ", nan_propagate=True" if each.reduce != "sum" else ""
+                last = ", nan_propagate=True" if each.reduce in ("max", "min") else ""
                 yield f"T.reduce_{each.reduce}({operand.name}, {each.name}, dim=1{last})"
 
     def _loop(

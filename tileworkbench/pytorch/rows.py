@@ -7,9 +7,10 @@ from math import prod
 from typing import Any, Protocol
 
 from tileworkbench.compiler.fast_dataclass import dataclass
+from tileworkbench.pytorch.dtypes import named
 from tileworkbench.pytorch.formulas import absolute, exp, log, rsqrt, sqrt
 from tileworkbench.pytorch.shapes import Extents
-from tileworkbench.pytorch.terms import NoRuleError, Term, call, select
+from tileworkbench.pytorch.terms import NoRuleError, Term, call, number, select
 
 
 class Rows(Protocol):
@@ -25,6 +26,9 @@ class Rows(Protocol):
 
     def min(self, x: Term) -> Term:
         """The smallest element of each row, NaN where one is."""
+
+    def prod(self, x: Term) -> Term:
+        """The product of each row."""
 
     def running_sum(self, x: Term) -> Term:
         """The sum of each row up to each of its elements."""
@@ -53,6 +57,24 @@ def _max(rows: Rows, x: Term) -> Term:
 
 def _min(rows: Rows, x: Term) -> Term:
     return rows.min(_float_only(x))
+
+
+def _product(rows: Rows, x: Term) -> Term:
+    return rows.prod(_float_only(x))
+
+
+def _any(rows: Rows, x: Term) -> Term:
+    return rows.max(_truth(x)) > 0
+
+
+def _all(rows: Rows, x: Term) -> Term:
+    return rows.min(_truth(x)) > 0
+
+
+def _truth(x: Term) -> Term:
+    """1 for each element that is true, 0 for others."""
+    one, zero = (number(value, named("float32")) for value in (1, 0))
+    return select(x if x.is_bool else x.differs(0), one, zero)
 
 
 def _variance(rows: Rows, x: Term, correction: float) -> Term:
@@ -114,7 +136,7 @@ def _layer_norm(
     mean = rows.keep("mean", rows.sum(x) / float(rows.columns))
     centred = rows.keep("centred", x - mean)
     rstd = rows.keep("rstd", rsqrt(rows.sum(centred * centred) / float(rows.columns) + eps))
-    y = centred * rstd
+    y = (x - mean) * rstd  # not `centred`: kept for here, it would be one store and load more
     y = y if weight is None else y * weight
     return (y if bias is None else y + bias), mean, rstd
 
@@ -157,7 +179,7 @@ def _reduction(make: Callable[[Rows, Term], Term]) -> RowOperation:
     def dims(x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
         if dtype is not None:
             raise NoRuleError("a reduction in another dtype")
-        return dim or ()
+        return [dim] if isinstance(dim, int) else dim or ()
 
     return RowOperation(make, dims, lambda x, *_, **__: (x,))
 
@@ -207,6 +229,9 @@ ROWS: dict[str, RowOperation] = {
     "aten.mean.default": _reduction(_mean),
     "aten.max.default": _reduction(_max),
     "aten.min.default": _reduction(_min),
+    **dict.fromkeys(("aten.prod.dim_int", "aten.prod.default"), _reduction(_product)),
+    **{f"aten.any.{name}": _reduction(_any) for name in ("default", "dim", "dims")},
+    **{f"aten.all.{name}": _reduction(_all) for name in ("default", "dim", "dims")},
     "aten.var.correction": _spread(_variance),
     "aten.std.correction": _spread(_deviation),
     "aten.linalg_vector_norm.default": RowOperation(
@@ -247,7 +272,6 @@ ROWS: dict[str, RowOperation] = {
         _layer_norm,
         lambda *_: [-2, -1],
         lambda x, weight, bias, n, c, size, groups, eps: (x, weight, bias, eps),
-        weight=3,
         seen=_by_groups,
         takes_sizes=True,
     ),
@@ -255,7 +279,7 @@ ROWS: dict[str, RowOperation] = {
         _layer_norm,
         lambda *_: [-1],
         lambda x, weight, bias, training, momentum, eps: (x, weight, bias, eps),
-        weight=3,
+        weight=2,
         seen=_by_channels,
     ),
     "aten._fused_rms_norm.default": RowOperation(

@@ -130,13 +130,18 @@ def number(value: Any, dtype: Any) -> Term:
     return Term("number", (value,), compute_dtype(dtype))
 
 
-def binary(op: str, a: Any, b: Any) -> Term:
-    """`a op b` in the promoted dtype; a number takes that of the other."""
+def promoted(a: Any, b: Any) -> tuple[Term, Term, Any]:
+    """Both as terms, and the dtype that they are brought to; a number takes that of the other."""
     if not isinstance(a, Term):
         a = number(a, weak_dtype(a, b.dtype))
     if not isinstance(b, Term):
         b = number(b, weak_dtype(b, a.dtype))
-    common = compute_dtype(promote(a.dtype, b.dtype))
+    return a, b, compute_dtype(promote(a.dtype, b.dtype))
+
+
+def binary(op: str, a: Any, b: Any) -> Term:
+    """`a op b` in the promoted dtype; a number takes that of the other."""
+    a, b, common = promoted(a, b)
     if op == "/" and not common.is_floating_point:
         common = weak_dtype(1.0, common)
     if name_of(common) == "bool" and op not in _COMPARISONS:
@@ -175,6 +180,16 @@ def of_float(name: str) -> Callable[[Term], Term]:
         return call(name, wide)
 
     return apply
+
+
+def of_floats(name: str, a: Any, b: Any) -> Term:
+    """A function of T of two floats, in the promoted dtype."""
+    a, b, common = promoted(a, b)
+    if not common.is_floating_point:
+        raise NoRuleError(f"'{name}' of integers")
+    if name_of(common) == "float64":
+        raise NoRuleError(f"'{name}' of a float64")
+    return call(name, a.to(common), b.to(common))
 
 
 def select(condition: Term, then: Any, other: Any) -> Term:

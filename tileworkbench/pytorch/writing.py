@@ -247,7 +247,7 @@ class _Values:
         if isinstance(made, tuple):
             self.of[node] = made  # its parts are kept where they are picked
         else:
-            self._keep(node, made)
+            self._keep(node, made.to(value_of(node).dtype))
 
     def _keep(self, node: Node, term: Term) -> None:
         called = self.called.get(node, "return")

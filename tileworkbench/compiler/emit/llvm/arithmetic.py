@@ -93,10 +93,8 @@ class Arithmetic:
             text = self.out.let(f"{_FLOAT_OPS[op]} {kind} {a.text}, {b.text}")
         elif op in ("min", "max"):
             return self._extremum(op, self.quieted(a), self.quieted(b))
-        elif op == "fmod":
-            text = self.out.let(f"frem {kind} {a.text}, {b.text}")
         else:
-            return self._per_lane("pow" if kind.element == "double" else "powf", [a, b])
+            text = self._math(op, a, b)
         return self._rounded(Value(text, a.dtype, a.lanes))
 
     def quieted(self, value: Value) -> Value:
@@ -328,7 +326,8 @@ class Arithmetic:
             text = self._math(name, first)
         return self._rounded(Value(text, first.dtype, lanes))
 
-    def _math(self, name: str, value: Value) -> str:
+    def _math(self, name: str, *values: Value) -> str:
+        value = values[0]
         kind = value.type
         written = write_vector_math(self.out, name, kind, self.out.isa, value.text)
         if written is not None:
@@ -336,7 +335,8 @@ class Arithmetic:
         held = "float64" if kind.element == "double" else "float32"
         function = emit_vector_math(name, held, value.lanes, self.out.isa)
         self.functions[function.name] = function
-        return self.out.let(f"call {kind} @{function.name}({kind} {value.text})")
+        passed = ", ".join(f"{kind} {each.text}" for each in values)
+        return self.out.let(f"call {kind} @{function.name}({passed})")
 
     def _classify(self, name: str, value: Value) -> Value:
         kind = value.type
@@ -396,23 +396,6 @@ class Arithmetic:
                 text = emit_extremum(self.out, self.out.isa, op, less, parts[0], parts[1])
             value = Value(text, value.dtype, half)
         return value
-
-    def _per_lane(self, callee: str, args: list[Value]) -> Value:
-        """A scalar function of the C library, lane by lane."""
-        first = args[0]
-        scalar = register_type(first.dtype)
-        if first.lanes == 1:
-            text = self.out.call(scalar, callee, *((scalar, arg.text) for arg in args))
-            return self._rounded(Value(text, first.dtype))
-        result = "poison"
-        for lane in range(first.lanes):
-            parts = [
-                self.out.let(f"extractelement {arg.type} {arg.text}, i32 {lane}") for arg in args
-            ]
-            one = self.out.call(scalar, callee, *((scalar, part) for part in parts))
-            insert = f"insertelement {first.type} {result}, {scalar} {one}, i32 {lane}"
-            result = self.out.let(insert)
-        return self._rounded(Value(result, first.dtype, first.lanes))
 
     def _ramp(self, base: Value, stride: Value, lanes: int) -> Value:
         steps = ", ".join(f"{base.type} {lane}" for lane in range(lanes))

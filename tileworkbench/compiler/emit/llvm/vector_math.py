@@ -1,11 +1,11 @@
 """Elementary functions on vectors of any number of lanes, as LLVM IR functions.
 
-exp, exp2, exp10, log, log2, log10, log1p, sin, cos, atan, tanh, erf and sigmoid of float32 are
-vector code: argument reduction and a polynomial (`coefficients.py`). Everything else calls the C
-library once per lane. Denormals, infinities, NaN and signed zeros come out as the C library has
-them; nothing saturates. Where no fused multiply-add exists products are rounded, and the results
-keep their error bounds: 2 ulp for the exponentials, logarithms and atan, 4 ulp for log1p, tanh, erf
-and sigmoid; sin and cos are evaluated in double, 1 ulp.
+exp, exp2, exp10, log, log2, log10, log1p, sin, cos, atan, tanh, erf, sigmoid, pow and fmod of
+float32 are vector code: argument reduction and a polynomial (`coefficients.py`). Everything else
+calls the C library once per lane. Denormals, infinities, NaN and signed zeros come out as the C
+library has them; nothing saturates. Where no fused multiply-add exists products are rounded, and
+the results keep their error bounds: 2 ulp for the exponentials, logarithms and atan, 4 ulp for
+log1p, tanh, erf and sigmoid; sin, cos and pow are evaluated in double, 1 ulp, and fmod is exact.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ from tileworkbench.compiler.emit.llvm.error_function import (
     has_segments,
 )
 from tileworkbench.compiler.emit.llvm.isa import Isa
+from tileworkbench.compiler.emit.llvm.math_blocks import MathBlocks
+from tileworkbench.compiler.emit.llvm.powers import power, remainder
 from tileworkbench.compiler.emit.llvm.text import (
     EmittedFunction,
     FunctionWriter,
@@ -92,19 +94,13 @@ def write_vector_math(
 
     In place, constants stay in registers while a loop runs, and neighbouring vectors overlap.
     """
-    if op not in _VECTOR_OPS or op in ("sin", "cos") or kind.element != "float":
+    if op not in _VECTOR_OPS or op in ("sin", "cos", *BINARY_OPS) or kind.element != "float":
         return None
     return _MathWriter(writer, kind, isa).apply(op, [argument])
 
 
-class _MathWriter:
+class _MathWriter(MathBlocks):
     """Writes elementary functions of values of one type."""
-
-    def __init__(self, writer: FunctionWriter, kind: VectorType, isa: Isa) -> None:
-        self.writer = writer
-        self.kind = kind
-        self.word = kind.of("i32")
-        self.isa = isa
 
     def apply(self, op: str, arguments: Sequence[str]) -> str:
         if op in _INTRINSICS:
@@ -120,72 +116,6 @@ class _MathWriter:
         if op in _LIBRARY_UNARY or op in _LIBRARY_BINARY:
             return self.library(op, arguments)
         raise ValueError(f"unknown function '{op}'")
-
-    # Building blocks
-
-    def constant(self, value: float) -> str:
-        return self.kind.constant(value)
-
-    def binary(self, instruction: str, left: str, right: str) -> str:
-        return self.writer.let(f"{instruction} {self.kind} {left}, {right}")
-
-    def integer(self, instruction: str, left: str, right: str | int) -> str:
-        right = self.word.constant(right) if isinstance(right, int) else right
-        return self.writer.let(f"{instruction} {self.word} {left}, {right}")
-
-    def bits(self, value: str) -> str:
-        return self.writer.let(f"bitcast {self.kind} {value} to {self.word}")
-
-    def from_bits(self, value: str) -> str:
-        return self.writer.let(f"bitcast {self.word} {value} to {self.kind}")
-
-    def intrinsic(self, name: str, *arguments: str) -> str:
-        typed = [(self.kind, argument) for argument in arguments]
-        return self.writer.call(self.kind, f"llvm.{name}.{self.kind.mangled}", *typed)
-
-    def multiply_add(self, a: str, b: str, c: str) -> str:
-        if self.isa.fma:
-            return self.intrinsic("fma", a, b, c)
-        return self.binary("fadd", self.binary("fmul", a, b), c)
-
-    def where(self, comparison: str, left: str, right: str, then: str, otherwise: str) -> str:
-        flag = self.writer.let(f"fcmp {comparison} {self.kind} {left}, {right}")
-        choice = f"{self.kind} {then}, {self.kind} {otherwise}"
-        return self.writer.let(f"select {self.kind.of('i1')} {flag}, {choice}")
-
-    def polynomial(self, x: str, coefficients: Sequence[float]) -> str:
-        """Horner's rule; the coefficient of x^0 comes first."""
-        total = self.constant(coefficients[-1])
-        for coefficient in reversed(coefficients[:-1]):
-            total = self.multiply_add(total, x, self.constant(coefficient))
-        return total
-
-    def clamp(self, x: str, lowest: float | None, highest: float) -> str:
-        """Limit x; NaN stays NaN."""
-        top = self.constant(highest)
-        x = self.where("olt", top, x, top, x)
-        if lowest is None:
-            return x
-        bottom = self.constant(lowest)
-        return self.where("ogt", bottom, x, bottom, x)
-
-    def library(self, op: str, arguments: Sequence[str]) -> str:
-        """Call the C library for every lane."""
-        scalar = VectorType(self.kind.element, 1)
-        callee = op + ("f" if scalar.element == "float" else "")
-        if self.kind.lanes == 1:
-            return self.writer.call(scalar, callee, *((scalar, value) for value in arguments))
-        result = "poison"
-        for lane in range(self.kind.lanes):
-            values = [
-                self.writer.let(f"extractelement {self.kind} {value}, i64 {lane}")
-                for value in arguments
-            ]
-            value = self.writer.call(scalar, callee, *((scalar, value) for value in values))
-            result = self.writer.let(
-                f"insertelement {self.kind} {result}, {scalar} {value}, i64 {lane}"
-            )
-        return result
 
     # Exponentials: b^x = 2^n b^r with n = round(x log2 b) and r = x - n log_b 2
 
@@ -238,16 +168,8 @@ class _MathWriter:
     # Logarithms: log_b(2^e (1 + f)) = e log_b 2 + (f + f^2 q(f)) / log(b)
 
     def logarithm(self, x: str, base: Base) -> str:
-        smallest = self.constant(2.0**-126)
-        enlarged = self.binary("fmul", x, self.constant(2.0**23))
-        normal = self.where("olt", x, smallest, enlarged, x)
-        correction = self.where("olt", x, smallest, self.constant(-23.0), self.constant(0.0))
-        bits = self.bits(normal)
-        exponent = self.integer("ashr", self.integer("sub", bits, 0x3F3504F3), 23)
-        mantissa = self.integer("sub", bits, self.integer("shl", exponent, 23))
-        f = self.binary("fsub", self.from_bits(mantissa), self.constant(1.0))
-        e = self.writer.let(f"sitofp {self.word} {exponent} to {self.kind}")
-        e = self.binary("fadd", e, correction)
+        e, mantissa = self.split(x)
+        f = self.binary("fsub", mantissa, self.constant(1.0))
         inverse = 1.0 / base.natural
         quadratic = self.polynomial(f, [coefficient * inverse for coefficient in LOG])
         low = self.binary("fmul", self.binary("fmul", f, f), quadratic)
@@ -288,28 +210,12 @@ class _MathWriter:
 
     def trigonometric(self, x: str, op: str) -> str:
         """Reduce and evaluate all lanes; where one is too large for that, call the C library."""
-        writer = self.writer
-        labels = [writer.fresh_label(hint) for hint in ("reduced", "large", "end")]
-        limit = self.constant(QUARTER_LIMIT)
-        flag, magnitude = self.kind.of("i1"), self.intrinsic("fabs", x)
-        large = writer.let(f"fcmp ugt {self.kind} {magnitude}, {limit}")
-        if self.kind.lanes > 1:
-            callee = f"llvm.vector.reduce.or.{flag.mangled}"
-            large = writer.call("i1", callee, (flag, large))
-        writer.branch(large, labels[1], labels[0])
-        values = []
-        for label in labels[:2]:
-            writer.place(label)
-            reduced = label == labels[0]
-            values.append(self.quarters(x, op) if reduced else self.library(op, [x]))
-            writer.jump(labels[2])
-        writer.place(labels[2])
-        arms = ", ".join(f"[ {v}, %{label} ]" for v, label in zip(values, labels, strict=False))
-        return writer.let(f"phi {self.kind} {arms}")
+        is_large = self.flag("ugt", self.intrinsic("fabs", x), self.constant(QUARTER_LIMIT))
+        return self.unless(is_large, lambda: self.quarters(x, op), lambda: self.library(op, [x]))
 
     def quarters(self, x: str, op: str) -> str:
         let, wide = self.writer.let, _MathWriter(self.writer, self.kind.of("double"), self.isa)
-        value = let(f"fpext {self.kind} {x} to {wide.kind}")
+        value = self.widened(x)
         shift = wide.constant(1.5 * 2**52)
         shifted = wide.multiply_add(value, wide.constant(2 / math.pi), shift)
         n = wide.binary("fsub", shifted, shift)
@@ -319,7 +225,7 @@ class _MathWriter:
         cube = wide.binary("fmul", square, r)
         sine = wide.multiply_add(cube, wide.polynomial(square, SIN), r)
         cosine = wide.multiply_add(square, wide.polynomial(square, COS), wide.constant(1.0))
-        sine, cosine = (let(f"fptrunc {wide.kind} {v} to {self.kind}") for v in (sine, cosine))
+        sine, cosine = map(self.narrowed, (sine, cosine))
         bits = let(f"bitcast {wide.kind} {shifted} to {self.kind.of('i64')}")
         quarter = let(f"trunc {self.kind.of('i64')} {bits} to {self.word}")
         if op == "cos":
@@ -404,6 +310,8 @@ _VECTOR_OPS: dict[str, Callable[..., str]] = {
     "tanh": _MathWriter.tanh,
     "erf": _MathWriter.erf,
     "sigmoid": _MathWriter.sigmoid,
+    "pow": power,
+    "fmod": remainder,
 }
 
 UNARY_OPS = tuple(sorted({*_INTRINSICS, *_LIBRARY_UNARY, *_VECTOR_OPS, "rsqrt"}))
