@@ -217,7 +217,7 @@ class _Writer:
         if not values and not stored:
             return
         rows, columns = self.form.tile
-        terms = [each.term for each in (*values, *stored)]
+        terms = [*(each.term for each in values), *(each.term for each in stored)]
         loaded = [each for term in terms for each in _loaded(term)]
         self.place = "j"
         if self.is_flat:
