@@ -242,6 +242,21 @@ def test_rows(call: Callable[[Any], Any], dtype: Any) -> None:
     assert report.parts and not report.in_torch, report
 
 
+def test_questions_of_rows_have_the_dtypes_of_torch() -> None:
+    def call(x: Any) -> list[Any]:
+        small = x.to(torch.uint8)
+        made = [small.any(-1), small.all(), x.int().any(-1, keepdim=True), (x > 0).all((1, 2))]
+        return [*made, torch.any(x > 0, dim=()), (x > 2).any(0)]
+
+    x = torch.randn(3, 5, 40).abs()
+    x[1, 2, 3], x[0, 0], x[2] = 100.0, 0, 4
+    report = Report()
+    for found, expected in zip(compiled(call, report)(x), call(x), strict=True):
+        close(found, expected)
+    reasons = [reason for name, reason in report.in_torch if name.startswith("aten.any")]
+    assert sorted(reasons) == ["a reduction of no dimensions", "not along the last dimensions"]
+
+
 def test_nan_and_infinity_in_rows() -> None:
     x = torch.randn(4, 64)
     x[0, 3], x[1, 5], x[2] = float("nan"), float("inf"), -float("inf")

@@ -10,6 +10,7 @@ from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch.dtypes import named
 from tileworkbench.pytorch.formulas import absolute, exp, log, rsqrt, sqrt
 from tileworkbench.pytorch.shapes import Extents
+from tileworkbench.pytorch.sizes import is_open
 from tileworkbench.pytorch.terms import NoRuleError, Term, call, number, select
 
 
@@ -184,6 +185,15 @@ def _reduction(make: Callable[[Rows, Term], Term]) -> RowOperation:
     return RowOperation(make, dims, lambda x, *_, **__: (x,))
 
 
+def _question(make: Callable[[Rows, Term], Term]) -> RowOperation:
+    def dims(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        if dim == []:
+            raise NoRuleError("a reduction of no dimensions")
+        return [dim] if isinstance(dim, int) else dim or ()
+
+    return RowOperation(make, dims, lambda x, *_, **__: (x,))
+
+
 def _spread(make: Callable[[Rows, Term, float], Term]) -> RowOperation:
     def terms(x: Any, *_: Any, correction: float | None = None, **__: Any) -> tuple[Any, ...]:
         return x, 1 if correction is None else correction
@@ -202,6 +212,8 @@ def _norm_dims(
 def _by_groups(shape: Extents, *args: Any) -> Extents:
     """Images, or a number for each channel, in groups of channels."""
     groups = args[6]
+    if is_open(shape[len(shape) > 1]):
+        raise NoRuleError("an open number of channels")
     if len(shape) == 1:
         return (groups, shape[0] // groups, 1)
     return (shape[0], groups, shape[1] // groups, prod(shape[2:]))
@@ -230,8 +242,8 @@ ROWS: dict[str, RowOperation] = {
     "aten.max.default": _reduction(_max),
     "aten.min.default": _reduction(_min),
     **dict.fromkeys(("aten.prod.dim_int", "aten.prod.default"), _reduction(_product)),
-    **{f"aten.any.{name}": _reduction(_any) for name in ("default", "dim", "dims")},
-    **{f"aten.all.{name}": _reduction(_all) for name in ("default", "dim", "dims")},
+    **{f"aten.any.{name}": _question(_any) for name in ("default", "dim", "dims")},
+    **{f"aten.all.{name}": _question(_all) for name in ("default", "dim", "dims")},
     "aten.var.correction": _spread(_variance),
     "aten.std.correction": _spread(_deviation),
     "aten.linalg_vector_norm.default": RowOperation(
