@@ -375,6 +375,13 @@ class Ranges:
             return Linear(linear.terms, linear.constant // divisor * divisor)
         return linear
 
+    def are_natural(self, a: Expr, b: Expr) -> bool:
+        """Whether a is known to be at least 0 and b more: then a / b rounded down and to zero are
+        one number.
+        """
+        low = self.bounds(b).low
+        return _at_least_zero(self.bounds(a)) and low is not None and low > 0
+
     def divides(self, divisor: int, value: Expr) -> bool:
         """Whether `value` is known to be a multiple of `divisor`."""
         wraps = divisor & (divisor - 1) and not self.fits(value)

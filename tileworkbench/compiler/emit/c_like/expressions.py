@@ -180,10 +180,8 @@ class Expressions:
             if op == "floordiv":
                 return joined("shr", a, str(divisor.bit_length() - 1)) if divisor > 1 else a
             return joined("and", a, str(divisor - 1))
-        low = self.ranges.bounds(value.a).low if value.a.dtype.lanes == 1 else None
-        low_b = self.ranges.bounds(value.b).low if value.b.dtype.lanes == 1 else None
-        unsigned = dtype.kind == "uint"
-        if unsigned or (low is not None and low >= 0 and low_b is not None and low_b > 0):
+        is_scalar = value.a.dtype.lanes == 1 == value.b.dtype.lanes
+        if dtype.kind == "uint" or (is_scalar and self.ranges.are_natural(value.a, value.b)):
             return joined("truncdiv" if op == "floordiv" else "truncmod", a, b)
         name = op if dtype.bits <= 32 else f"{op}_i64"
         return f"{self.use(name)}({a}, {b})"

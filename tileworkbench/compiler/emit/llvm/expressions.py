@@ -115,11 +115,8 @@ class Expressions(Arithmetic):
             )
         if left.dtype.is_float:
             return self._float_binary(op, left, right)
-        return self._int_binary(op, left, right, const_int(b), self._are_natural(a, b))
-
-    def _are_natural(self, a: Expr, b: Expr) -> bool:
-        low, low_b = self.ranges.bounds(a).low, self.ranges.bounds(b).low
-        return low is not None and low >= 0 and low_b is not None and low_b > 0
+        natural = op.endswith(("div", "mod")) and self.ranges.are_natural(a, b)
+        return self._int_binary(op, left, right, const_int(b), natural)
 
     def _logical(self, op: str, a: Expr, b: Expr) -> Value:
         left = self.evaluate(a)
