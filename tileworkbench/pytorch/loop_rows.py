@@ -14,7 +14,7 @@ from tileworkbench.pytorch.loops import LETTERS, Loops, Memory, text
 from tileworkbench.pytorch.nodes import Node, is_part, name_of, value_of
 from tileworkbench.pytorch.rows import ROWS
 from tileworkbench.pytorch.shapes import Extents
-from tileworkbench.pytorch.terms import NoRuleError, Term, select
+from tileworkbench.pytorch.terms import NoRuleError, Term, reduction_text, select
 
 MOST_PRODUCTS = 1 << 16  # multiplications of a batch of products, or of a reduction
 _MOST_OF_ONE = 1 << 13  # of one product: others are worth a kernel that several threads run
@@ -141,8 +141,7 @@ class RowLoops:
         tile = self._of_tile(x)
         made = self.loops.name(f"row_{how}")
         self.reserve(made, (self.row_count,), x.dtype)
-        last = ", nan_propagate=True" if how in ("max", "min") else ""
-        self.loops.lines.append(f"T.reduce_{how}({tile}, {made}, dim=1{last})")
+        self.loops.lines.append(reduction_text(how, tile, made))
         return Term("element", (f"{made}[{self.row}]",), x.dtype, "row")
 
     def memory(self, node: Node) -> Memory:

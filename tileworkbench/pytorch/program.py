@@ -25,7 +25,7 @@ from tileworkbench.pytorch.gathers import Gather
 from tileworkbench.pytorch.lines import indented, index_check, shape_text
 from tileworkbench.pytorch.nodes import value_of
 from tileworkbench.pytorch.prologues import COORDINATES, TileLines
-from tileworkbench.pytorch.terms import Term, text_of
+from tileworkbench.pytorch.terms import Term, reduction_text, text_of
 
 LONGEST_ROW = 16384  # columns of a row that is kept in fast memory
 
@@ -204,8 +204,7 @@ class _Writer:
                 if each.reduce == "cumsum":
                     yield f"T.cumsum({operand.name}, {each.name}, dim=1)"
                     continue
-                last = ", nan_propagate=True" if each.reduce in ("max", "min") else ""
-                yield f"T.reduce_{each.reduce}({operand.name}, {each.name}, dim=1{last})"
+                yield reduction_text(each.reduce, operand.name, each.name)
 
     def _loop(
         self, kind: str, here: Sequence[Definition], outputs: Sequence[Output]

@@ -260,6 +260,12 @@ def _bounds_of_operation(op: str, a: Bounds | None, b: Bounds | None) -> Bounds 
 Write = Callable[[Term], str]
 
 
+def reduction_text(how: str, tile: str, made: str) -> str:
+    """The statement that reduces each row of a tile; of a row with NaN it is NaN, as in torch."""
+    last = ", nan_propagate=True" if how in ("max", "min") else ""
+    return f"T.reduce_{how}({tile}, {made}, dim=1{last})"
+
+
 def text_of(term: Term, leaf: Write) -> str:
     """The text of a term; `leaf` writes loads and values."""
     return _text(term, leaf)[0]
