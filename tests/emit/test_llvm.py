@@ -202,7 +202,10 @@ def test_no_division_traps(level: str) -> None:
     body = "for i in T.serial(4):\n    A[i] = A[i] // B[i] + A[i] % B[i] + T.truncdiv(A[i], B[i])\n"
     least = np.iinfo(np.int32).min
     a = np.array([5, least, 0, least], np.int32)
-    run(parse(kernel(params, body)), {"A": a, "B": np.array([0, -1, 0, 0], np.int32)}, level)
+    b = np.array([0, -1, 0, 0], np.int32)
+    run(parse(kernel(params, body)), {"A": a, "B": b}, level)
+    body = "for i in T.serial(4):\n    A[i] = (i + 4) // (B[i] & 3)\n"  # from 0 on
+    run(parse(kernel(params, body)), {"A": a, "B": b}, level)
 
 
 @LEVELS
