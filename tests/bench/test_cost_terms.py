@@ -9,7 +9,6 @@ import pytest
 import tileworkbench.language as T
 from tests.bench.as_written import lowered_as_written
 from tests.bench.test_time_model import MACHINE
-from tileworkbench.bench import operation_rates
 from tileworkbench.bench.cpu_ports import Ports
 from tileworkbench.bench.cpu_reuse import Reused, kept
 from tileworkbench.bench.cpu_traffic import holding_shares
@@ -30,7 +29,7 @@ from tileworkbench.bench.probes import ProbeRunner, host_isa
 from tileworkbench.bench.time_model import Prediction, predict_time
 from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.device.host.processor import CacheSizes
-from tileworkbench.kernels import gemv, layernorm, matmul, rmsnorm, softmax
+from tileworkbench.kernels import layernorm, matmul, rmsnorm, softmax
 
 LEVELS = ("L1", "L2", "L3", "DRAM")
 
@@ -95,6 +94,7 @@ def test_levels_share_what_is_about_as_large_as_a_cache() -> None:
     assert half["L3"] == pytest.approx(math.log(2) / math.log(3)) and sum(
         half.values()
     ) == pytest.approx(1)
+    assert holding_shares(16 << 20, 1, LEVELS, kept_part=0.5) == {"L3": 1.0}
     # Two threads have two private caches, and one shared one.
     assert holding_shares(40 << 10, 2, LEVELS) == {"L1": 1.0}
     assert "DRAM" in holding_shares(30 << 20, 2, LEVELS)
@@ -120,28 +120,9 @@ def test_the_port_with_most_to_do_decides() -> None:
     assert sum(use.time_ns for use in ports.shares()) == pytest.approx(ports.time_ns)
 
 
-def test_a_function_costs_its_rate() -> None:
-    made = softmax(64, 1024)
-    slow = {**assumed_rates(1.0).vector_ns, "exp": 100.0}
-    usual, slower = (
-        predict(made, 1, rates) for rates in (assumed_rates(1.0), OperationRates(slow))
-    )
-    vectors = 64 * 1024 / host_isa().lanes(4)
-    more = vectors * (100 - assumed_rates(1.0).of("exp")) / 1e3
-    assert slower.compute_us - usual.compute_us == pytest.approx(more)
-
-
 def test_an_unknown_function_costs_one_that_is_known() -> None:
     rates = assumed_rates(1.0)
     assert rates.of("asinh") == rates.of("erf")
-
-
-def test_sums_in_one_vector_wait_for_each_other() -> None:
-    rates, lanes = assumed_rates(1.0), host_isa().lanes(4)
-    chained, free = (predict(gemv(16, 4096, block_K=k), 1, rates) for k in (lanes, 16 * lanes))
-    steps = 16 * (4096 // lanes - 1)
-    assert chained.compute_us >= steps * rates.of(FORWARD) / 1e3
-    assert free.compute_us < 0.5 * chained.compute_us
 
 
 def test_a_reduction_waits_for_registers_only() -> None:
@@ -175,7 +156,13 @@ def test_twice_the_blocks_take_twice_the_time() -> None:
     assert many.tiles_us == pytest.approx(2 * few.tiles_us)
 
 
-@pytest.mark.parametrize("name", ["simple", "integer", "load", "store", "division", "exp", "sin"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("simple", "integer", "load", "store", "division", "access", "accumulated"),
+        *("multiplied", "exp", "sin"),
+    ],
+)
 def test_probes_of_operations_run(name: str) -> None:
     probe = operation_probe(name, host_isa())
     runner = ProbeRunner(probe, 1)
@@ -200,33 +187,6 @@ def test_the_forwarded_sum_counts_in_memory() -> None:
     area[:] = 1.0
     runner.run(10)
     assert area[0] == 11.0
-
-
-def test_rates_are_kept_and_a_broken_file_is_measured_again(monkeypatch) -> None:
-    kept_bytes: dict[str, bytes] = {}
-
-    class Cache:
-        def get(self, key: str) -> bytes | None:
-            return kept_bytes.get(key)
-
-        def put(self, key: str, data: bytes) -> bool:
-            kept_bytes[key] = data
-            return True
-
-    measured = []
-    monkeypatch.setattr(operation_rates, "default_cache", Cache)
-    monkeypatch.setattr(operation_rates, "_known", {})
-    monkeypatch.setattr(
-        operation_rates, "measure_operations", lambda: measured.append(1) or assumed_rates(1.0)
-    )
-    first = operation_rates.operation_rates()
-    operation_rates._known.clear()
-    assert operation_rates.operation_rates() == first and len(measured) == 1
-    for broken in (b"{", b"[]", b'{"exp": 1.0}'):
-        operation_rates._known.clear()
-        kept_bytes.update(dict.fromkeys(kept_bytes, broken))
-        assert operation_rates.operation_rates() == first
-    assert len(measured) == 4
 
 
 def test_every_function_has_an_assumed_rate() -> None:

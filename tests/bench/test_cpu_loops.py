@@ -14,7 +14,6 @@ from tileworkbench.bench.cpu_ports import Piece, Ports, overlap, waits
 from tileworkbench.bench.cpu_work import grids
 from tileworkbench.bench.operation_rates import (
     CHAIN,
-    CYCLE,
     FORWARD,
     LOAD,
     STORE,
@@ -74,11 +73,6 @@ def sums_us(rows: int, by_hand: bool) -> float:
     return both - copies
 
 
-def conflicts(prediction: Prediction) -> float:
-    """Microseconds of lines that are fetched again."""
-    return sum(part.time_us for part in prediction.causes.parts if "same places" in part.finding)
-
-
 @pytest.mark.parametrize(("by_hand", "chain"), [(False, CHAIN), (True, FORWARD)])
 def test_a_scan_waits_for_the_element_before(by_hand: bool, chain: str) -> None:
     """In a register, or in memory."""
@@ -94,18 +88,6 @@ def test_rows_of_a_scan_follow_each_other() -> None:
 def test_rows_that_go_side_by_side_wait_together() -> None:
     one, four = (sums_us(rows, by_hand=True) for rows in (1, 4))
     assert four == pytest.approx(one / 4, rel=0.2)
-
-
-def test_rows_at_the_same_places_of_a_cache_lose_their_lines() -> None:
-    """Eight ways hold eight rows; a line is fetched and given back, 14 cycles each."""
-    assert conflicts(predict(running_sums(64, 1024, 8, True))) == 0
-    lost = conflicts(predict(running_sums(64, 1024, 16, True)))
-    assert lost == pytest.approx(64 * 1023 * 2 * 14 * RATES.of(CYCLE) / 1e3, rel=0.01)
-    assert conflicts(predict(running_sums(64, 1024, 16))) == 0
-
-
-def test_rows_that_are_a_line_longer_keep_them() -> None:
-    assert conflicts(predict(running_sums(64, 1024 + 16, 16, True))) == 0
 
 
 def test_short_loops_go_on_side_by_side_and_long_ones_do_not() -> None:

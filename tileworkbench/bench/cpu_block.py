@@ -32,7 +32,7 @@ class BlockWork:
     """What one block does.
 
     `spent` is by site and kind: ``arithmetic``, ``division``, ``scalar``, ``scattered``, ``chain``,
-    ``conflicts``, ``loop``, ``packing``, or the name of a function. `products` are the operations
+    ``loop``, ``packing``, or the name of a function. `products` are the operations
     of micro-kernels by site and element type, `moved` the bytes of each tensor by site and tensor,
     `far` those of them that come from behind the second cache, and `written` those that are stored;
     `accessed` are the bytes of all loads and stores of

@@ -7,8 +7,9 @@ a few per cycle.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
+from typing import Generic, Protocol, TypeVar
 
 from tileworkbench.bench.operation_rates import (
     CYCLE,
@@ -25,7 +26,7 @@ ARITHMETIC = "arithmetic"
 # Instructions a cycle: what code without vectors reaches, and what a core takes of any kind.
 _SCALARS, _ISSUED = 5.0, 5.0
 _ISSUE = "issue"
-_AHEAD = 256  # instructions that a core has under way
+AHEAD = 320  # instructions that a core has under way
 _LOOP_INSTRUCTIONS = 3  # of the loop that has a vector as its body
 # Quotients and roots are begun by a port of arithmetic and then computed beside it; all other
 # operations share the ports of arithmetic.
@@ -103,16 +104,28 @@ class Ports:
         ]
 
 
+class Busy(Protocol):
+    """What a piece of code takes of a core: nanoseconds by port, and how many instructions."""
+
+    @property
+    def busy(self) -> Mapping[str, float]: ...
+    @property
+    def instructions(self) -> float: ...
+
+
+Taken = TypeVar("Taken", bound=Busy)
+
+
 @dataclass(slots=True)
-class Piece:
+class Piece(Generic[Taken]):
     """Straight code that is executed `times` times, of whose time the part `scale` is its own."""
 
-    ports: Ports
+    ports: Taken
     times: float
     scale: float = 1.0
 
 
-def overlap(pieces: Sequence[Piece], iterations: float) -> None:
+def overlap(pieces: Sequence[Piece[Taken]], iterations: float) -> None:
     """Let the pieces of an iteration go on side by side, as far as a core looks ahead.
 
     Where all of them are fewer instructions than that, the loads of one go on beside the stores of
@@ -128,7 +141,7 @@ def overlap(pieces: Sequence[Piece], iterations: float) -> None:
             together[port] = together.get(port, 0.0) + piece.times * time_ns
     least = max(together.values(), default=0.0)
     if least < apart:
-        seen = min(1.0, _AHEAD * iterations / instructions)
+        seen = min(1.0, AHEAD * iterations / instructions)
         for piece in pieces:
             piece.scale *= 1 - seen * (1 - least / apart)
 

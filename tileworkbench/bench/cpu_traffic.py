@@ -36,9 +36,12 @@ from tileworkbench.compiler.ir.program import Program
 _PARTLY_CACHED = 2
 # Parts of a cache that data may fill and still be served, all of them and any of them.
 _ALL_KEPT, _NOTHING_KEPT = 0.75, 1.0
-# That of the last cache, which other cores and other guests of the host use as well, it serves
-# whole; of more it has less, by the logarithm, and nothing of as much as its own size.
-_SHARED_KEPT = 1 / 3
+
+SHARED_KEPT = 1 / 3
+"""Part of the last cache, which other cores and other guests of the host use as well, that it
+serves whole if nothing else is known; of more it has less, by the logarithm, and nothing of as much
+as its own size.
+"""
 
 LevelBytes = dict[str, float]
 """Bytes that come from a level or from behind it, innermost first."""
@@ -78,12 +81,14 @@ def holding_level(bytes_: float, threads: int, levels: Collection[str]) -> str:
     return "DRAM"
 
 
-def holding_shares(bytes_: float, threads: int, levels: Collection[str]) -> dict[str, float]:
+def holding_shares(
+    bytes_: float, threads: int, levels: Collection[str], kept_part: float = SHARED_KEPT
+) -> dict[str, float]:
     """Which part of `bytes_` bytes that are walked again and again comes from which level.
 
     What no longer fits beside other data is given up before it is used again: a core's cache serves
     all of data that leave a quarter of it, the last cache, which others use too, all of data that
-    take a third of it, and both nothing of data as large as themselves.
+    take `kept_part` of it, and both nothing of data as large as themselves.
     """
     caches, shares, rest = processor.cache_sizes(), dict[str, float](), 1.0
     sizes = {"L1": caches.l1 * threads, "L2": caches.l2 * threads, "L3": caches.l3}
@@ -91,7 +96,7 @@ def holding_shares(bytes_: float, threads: int, levels: Collection[str]) -> dict
         if level in levels and size:
             part = bytes_ / size
             if level == "L3":
-                held = math.log(max(part, _SHARED_KEPT)) / math.log(_SHARED_KEPT)
+                held = math.log(max(part, kept_part)) / math.log(kept_part)
             else:
                 held = (_NOTHING_KEPT - part) / (_NOTHING_KEPT - _ALL_KEPT)
             held = min(max(held, 0.0), 1.0)
@@ -149,17 +154,23 @@ def moved_by(works: Collection[GridWork]) -> tuple[Moved, Moved]:
     return moved, far
 
 
-def serve(moved: Moved, far: Moved, threads: int, levels: Collection[str]) -> Iterator[Served]:
+def serve(
+    moved: Moved,
+    far: Moved,
+    threads: int,
+    levels: Collection[str],
+    kept_part: float = SHARED_KEPT,
+) -> Iterator[Served]:
     """Which level serves which bytes of `moved`, those of `far` from behind the second cache."""
     totals: dict[Buffer, float] = {}
     for (_, buffer), bytes_ in moved.items():
         totals[buffer] = totals.get(buffer, 0.0) + bytes_
     once = {buffer: min(total, bytes_of(buffer)) for buffer, total in totals.items()}
-    home = holding_shares(sum(once.values()), threads, levels)
+    home = holding_shares(sum(once.values()), threads, levels, kept_part)
     for (site, buffer), bytes_ in moved.items():
         first = bytes_ * once[buffer] / totals[buffer] if totals[buffer] else 0.0
         again = min(bytes_ - first, max(far[site, buffer] - first, 0.0))
-        near = holding_shares(once[buffer], threads, levels)
+        near = holding_shares(once[buffer], threads, levels, kept_part)
         soon = {"L2": 1.0} if "L2" in levels else near
         parts = (home, first, False), (near, again, True), (soon, bytes_ - first - again, True)
         for shares, part, repeated in parts:

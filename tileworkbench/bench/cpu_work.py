@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator
 
 from tileworkbench.bench.cpu_block import BlockWork, Env, GridWork
-from tileworkbench.bench.cpu_conflicts import lines_again
 from tileworkbench.bench.cpu_ports import Piece, Ports, division_spare, overlap, scalar_ns, waits
 from tileworkbench.bench.cpu_reuse import Reused
 from tileworkbench.bench.cpu_terms import (
@@ -58,9 +57,8 @@ _GUARDED = 1.1  # per vector of bfloat16 that is looked through before dot produ
 _ACCUMULATOR = 1.5  # load and store of a vector of C
 _ROUNDING = 1.7  # of a vector to bfloat16, which integer operations do
 # In cycles: a lane that is loaded or stored alone, the end of a loop that is not foreseen, an
-# elementary function of one element, an update that no other core may interrupt, a line from or to
-# the cache behind the innermost one.
-_SCATTERED, _LEFT, _SCALAR_FUNCTION, _ATOMIC, _LINE = 2.4, 2.0, 40.0, 20.0, 14.0
+# elementary function of one element, an update that no other core may interrupt.
+_SCATTERED, _LEFT, _SCALAR_FUNCTION, _ATOMIC = 2.4, 2.0, 40.0, 20.0
 # What an operation on one element takes of that on a vector, functions above all; a logarithm,
 # which goes to integer registers and back, takes nearly as long.
 _ONE, _ONE_LOGARITHM = 0.5, 0.9
@@ -99,8 +97,9 @@ class Walker:
         self.isa, self.rates, self.moving = host_isa(), rates, moving
         self.unit_ns = 2 * rates.of(LOAD)
         self.block = BlockWork()
-        self.pieces: list[Piece] = []  # not in `block` yet
+        self.pieces: list[Piece[Ports]] = []  # not in `block` yet
         self.loops: list[Var] = []  # serial ones around the statement
+        self.trips: dict[Var, int] = {}  # their iterations
         # Of the loops around the statement, the longest that an iteration waits for the one before.
         self.waits: list[tuple[float, int]] = []
 
@@ -174,8 +173,8 @@ class Walker:
         if not is_innermost(loop):
             self.block.add(site, "loop", times * trips * cycle_ns)
         before, first = self.spent_ns, len(self.pieces)
-        self.conflicts(loop, trips, times, env, site)
         self.loops.append(loop.var)
+        self.trips[loop.var] = trips
         self.waits.append((0.0, site))
         self.visit(loop.body, times * trips, env, site)
         self.loops.pop()
@@ -185,16 +184,6 @@ class Walker:
         if excess > 0:
             chain = waits(self.rates, waiting, wait_ns)
             self.pieces.append(Piece(chain, times * trips, excess / (times * trips * wait_ns)))
-
-    def conflicts(self, loop: st.For, trips: int, times: float, env: Env, site: int) -> None:
-        """Lines that an innermost loop fetches again in each iteration."""
-        vectors = any(isinstance(node, st.For | ir.Ramp) for node in walk(loop.body))
-        if not self.loops or vectors:
-            return
-        lines = times * trips * lines_again(loop.body, loop.var, self.loops[-1], trips, env)
-        if lines:
-            time_ns = lines * _LINE * self.rates.of(CYCLE)
-            self.block.add(site, "conflicts", time_ns, time_ns, lines)
 
     def product(self, stmt: tile.MicroGemm, times: float, site: int) -> None:
         """A micro-kernel, at the peak of its operands."""
@@ -230,7 +219,7 @@ class Walker:
             self.ramp(stmt, lanes, times, site)
         else:
             self.one(stmt, times, site)
-        for buffer, first in touched(stmt, None, self.loops):
+        for buffer, first in touched(stmt, None, self.around()):
             self.block.move(site, buffer, times * lanes * buffer.dtype.bytes, first)
         self.block.write(site, stmt.buffer, times * lanes * stmt.buffer.dtype.bytes)
 
@@ -306,9 +295,14 @@ class Walker:
                 if depends_on(stmt, frozenset(varying)):
                     self.block.write(at, stmt.buffer, times * lanes * stmt.buffer.dtype.bytes)
                 self.wait(CHAIN if self.stays(stmt.buffer, lanes) else FORWARD, stmt, at)
-            for buffer, first in touched(stmt, frozenset(varying), (*self.loops, loop.var)):
+            around = {**self.around(), loop.var: lanes}
+            for buffer, first in touched(stmt, frozenset(varying), around):
                 self.block.move(at, buffer, times * lanes * buffer.dtype.bytes, first)
         self.spend(ports, times)
+
+    def around(self) -> dict[Var, int]:
+        """The serial loops around the statement, with their iterations."""
+        return {var: self.trips[var] for var in self.loops}
 
     def spend(self, ports: Ports, times: float) -> None:
         """The time of a piece of code that is executed `times` times."""

@@ -9,31 +9,31 @@ which only the peak is known.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from tileworkbench.bench.ceilings import machine_key
+from tileworkbench.bench.measured_once import MeasuredOnce
 from tileworkbench.bench.probes import Probe, ProbeRunner, chain_probe, host_isa, module_text
-from tileworkbench.compiler.device.host.cache import default_cache
 from tileworkbench.compiler.emit.llvm.isa import Isa
 from tileworkbench.compiler.emit.llvm.text import FunctionWriter, VectorType
 from tileworkbench.compiler.emit.llvm.vector_math import emit_vector_math, write_vector_math
 from tileworkbench.compiler.fast_dataclass import dataclass
-from tileworkbench.compiler.runtime.forks import fresh_lock
 
 SIMPLE, INTEGER, LOAD, STORE, DIVISION = "simple", "integer", "load", "store", "division"
 FORWARD, CHAIN, CYCLE = "forward", "chain", "cycle"
 """A sum that is stored and loaded again before the next; one that stays in a register; and a cycle
 of the clock, which no vector is needed for."""
 
+ACCUMULATED, MULTIPLIED, ACCESS = "accumulated", "multiplied", "access"
+"""A fused multiply-add that waits for what it adds to, and one that waits for a factor; and a load
+or store where three loads go with each store."""
+
 FUNCTIONS = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "erf", "sin", "cos", "sigmoid")
 """Functions with a cost of their own; others cost what `erf` does."""
 
-_SCHEMA = 4
+_SCHEMA = 5
 _INDEPENDENT = 8  # vectors of an iteration
 _SWEEPS, _RUNS, _RUN_NS = 12, 5, 300_000
 
@@ -48,13 +48,13 @@ _ASSUMED: Mapping[str, float] = {
         FORWARD: 7.0,
         CHAIN: 2.0,
         CYCLE: 0.7,
+        ACCUMULATED: 3.0,
+        MULTIPLIED: 3.0,
+        ACCESS: 0.4,
     },
     **{"exp": 5.0, "exp2": 4.0, "log": 11.0, "log2": 11.0, "sqrt": 5.0, "rsqrt": 8.0},
     **{"tanh": 11.0, "erf": 6.0, "sin": 24.0, "cos": 24.0, "sigmoid": 7.0},
 }
-
-_lock = fresh_lock()
-_known: dict[str, OperationRates] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,37 +78,18 @@ def operation_rates() -> OperationRates:
 
     Raises `UnsupportedError` where nothing can be compiled.
     """
-    key = hashlib.sha256(f"operations {_SCHEMA} {machine_key()}".encode()).hexdigest()
-    with _lock:
-        rates = _known.get(key) or _read(key)
-        if rates is None:
-            rates = measure_operations()
-            default_cache().put(key, json.dumps(dict(rates.vector_ns)).encode())
-        _known[key] = rates
-        return rates
+    return once.get()
 
 
-def _read(key: str) -> OperationRates | None:
-    data = default_cache().get(key)
-    try:
-        kept = {} if data is None else json.loads(data)
-    except ValueError:
-        return None
-    if not isinstance(kept, dict) or set(kept) != set(_ASSUMED):
-        return None
-    usable = all(isinstance(value, float) and value > 0 for value in kept.values())
-    return OperationRates(kept) if usable else None
-
-
-def measure_operations() -> OperationRates:
-    """Measure each operation on one thread, a few times apart."""
+def measure_operations() -> Mapping[str, float]:
+    """Measure each operation on one thread, a few times apart: nanoseconds by name."""
     runners = {name: _runner(operation_probe(name, host_isa())) for name in _ASSUMED}
     fastest: dict[str, float] = {}
     for _ in range(_SWEEPS):
         for name, (runner, work) in runners.items():
             each_ns = _fastest_ns(runner, work)
             fastest[name] = min(fastest.get(name, each_ns), each_ns)
-    return OperationRates(fastest)
+    return fastest
 
 
 def _runner(probe: Probe) -> tuple[ProbeRunner, int]:
@@ -147,6 +128,10 @@ def operation_probe(name: str, isa: Isa) -> Probe:
         return chain_probe()
     if name == STORE:
         return _store_probe(writer, vector)
+    if name == ACCESS:
+        return _access_probe(writer, vector)
+    if name in (ACCUMULATED, MULTIPLIED):
+        return _fused_probe(writer, vector, name, isa.fma)
     steps: dict[str, Callable[[str], str]] = {
         LOAD: lambda x: x,
         DIVISION: lambda x: writer.let(f"fdiv {vector} {x}, {vector.constant(1.25)}"),
@@ -259,3 +244,52 @@ def _store_probe(writer: FunctionWriter, vector: VectorType) -> Probe:
 
     writer.counted_loop("%repeats", 1, iteration)
     return Probe(STORE, module_text(writer), _INDEPENDENT)
+
+
+def _access_probe(writer: FunctionWriter, vector: VectorType) -> Probe:
+    """Vectors of L1 that products of others are added to, far enough apart that none waits."""
+    places = [_place(writer, vector, number) for number in range(6 * _INDEPENDENT)]
+    totals, factors = places[: 2 * _INDEPENDENT], places[2 * _INDEPENDENT :]
+
+    def iteration(counter: str, carried: list[str]) -> list[str]:
+        for total, *others in zip(totals, factors[::2], factors[1::2], strict=True):
+            loads = [
+                writer.let(f"load volatile {vector}, ptr {place}, align 4")
+                for place in (total, *others)
+            ]
+            value = writer.let(f"fmul contract {vector} {loads[1]}, {loads[2]}")
+            value = writer.let(f"fadd contract {vector} {loads[0]}, {value}")
+            writer.do(f"store volatile {vector} {value}, ptr {total}, align 4")
+        return []
+
+    writer.counted_loop("%repeats", 1, iteration)
+    return Probe(ACCESS, module_text(writer), 4 * len(totals))
+
+
+def _fused_probe(writer: FunctionWriter, vector: VectorType, name: str, has_fma: bool) -> Probe:
+    """Fused multiply-adds that wait for each other, two an iteration; a product and a sum where
+    there are none.
+    """
+    start, factor, addend = (
+        writer.let(f"load {vector}, ptr {_place(writer, vector, number)}, align 4")
+        for number in range(3)
+    )
+
+    def fused(total: str) -> str:
+        is_sum = name == ACCUMULATED
+        first, second, third = (factor, addend, total) if is_sum else (total, factor, addend)
+        if has_fma:
+            args = ((vector, each) for each in (first, second, third))
+            return writer.call(vector, f"llvm.fma.{vector.mangled}", *args)
+        product = writer.let(f"fmul {vector} {first}, {second}")
+        return writer.let(f"fadd {vector} {product}, {third}")
+
+    def iteration(counter: str, sums: list[str]) -> list[str]:
+        return [fused(fused(sums[0]))]
+
+    ends = writer.counted_loop("%repeats", 1, iteration, [(vector, start)])
+    writer.do(f"store {vector} {ends[0]}, ptr {_place(writer, vector, 0)}, align 4")
+    return Probe(name, module_text(writer), 2)
+
+
+once = MeasuredOnce("operations", _SCHEMA, frozenset(_ASSUMED), measure_operations, OperationRates)

@@ -1,8 +1,9 @@
 """Where the time of a launch goes, by cause and by line, and the one line to look at.
 
 Parts that keep the same thing busy (`Part.uses`) follow each other; parts that keep different ones
-busy overlap, which the square root of the sum of squares stands for: more than the longest, less
-than all of them. The share of a part is what it has of the whole, so that shares add up to it.
+busy overlap, which a norm of their times stands for, by default the square root of the sum of
+squares: more than the longest, less than all of them. The share of a part is what it has of the
+whole, so that shares add up to it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class Part:
         finding: what the line does, in numbers, as the end of a sentence that begins with "it".
         waste_us: what of `time_us` the remedy would save; 0 where nothing is wasted.
         remedy: what to do about the waste, as a sentence.
+        alone: which part of `time_us`, from 0 to 1, overlaps with nothing after all.
     """
 
     cause: str
@@ -40,6 +42,14 @@ class Part:
     finding: str = ""
     waste_us: float = 0.0
     remedy: str = ""
+    alone: float = 0.0
+
+    def split(self, time_us: float) -> dict[str, float]:
+        """So much of its time by what it keeps busy: empty for what overlaps with nothing."""
+        split = {self.uses: time_us * (1 - self.alone)}
+        if self.alone:
+            split[""] = split.get("", 0.0) + time_us * self.alone
+        return split
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +72,14 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class Causes:
-    """The predicted time of a launch by cause. `model` says what the prediction rests on."""
+    """The predicted time of a launch by cause. `model` says what the prediction rests on, `norm`
+    which norm of the times of what is busy is the time of all: 1 their sum, more and more the
+    longest of them.
+    """
 
     parts: tuple[Part, ...]
     model: str = ""
+    norm: float = 2.0
     _times: dict[str, float] = field(init=False, repr=False, compare=False)
     _wastes: dict[tuple[int, str], dict[str, float]] = field(init=False, repr=False, compare=False)
 
@@ -74,16 +88,17 @@ class Causes:
         times: dict[str, float] = {}
         wastes: dict[tuple[int, str], dict[str, float]] = {}
         for part in self.parts:
-            times[part.uses] = times.get(part.uses, 0.0) + part.time_us
             waste = wastes.setdefault((part.line, part.remedy), {})
-            waste[part.uses] = waste.get(part.uses, 0.0) + part.waste_us
+            for all_, one in ((times, part.time_us), (waste, part.waste_us)):
+                for uses, time_us in part.split(one).items():
+                    all_[uses] = all_.get(uses, 0.0) + time_us
         object.__setattr__(self, "_times", times)
         object.__setattr__(self, "_wastes", wastes)
 
     @property
     def total_us(self) -> float:
         """The whole launch."""
-        return _total(self._times)
+        return _total(self._times, self.norm)
 
     @property
     def total_ms(self) -> float:
@@ -92,10 +107,12 @@ class Causes:
 
     def share_us(self, part: Part) -> float:
         """What `part` has of `total_us`."""
-        if not part.uses:
-            return part.time_us
-        overlapped = _overlapped(self._times)
-        return part.time_us * self._times[part.uses] / overlapped if overlapped else 0.0
+        overlapped, share = _overlapped(self._times, self.norm), 0.0
+        for uses, time_us in part.split(part.time_us).items():
+            overlaps = bool(uses and overlapped)
+            weight = (self._times[uses] / overlapped) ** (self.norm - 1) if overlaps else 1.0
+            share += time_us * weight
+        return share
 
     def saving_us(self, part: Part) -> float:
         """How much shorter the launch would be without the waste of `part`, and of the parts for
@@ -103,7 +120,7 @@ class Causes:
         """
         waste = self._wastes[part.line, part.remedy]
         rest = {uses: time_us - waste.get(uses, 0.0) for uses, time_us in self._times.items()}
-        return self.total_us - _total(rest)
+        return self.total_us - _total(rest, self.norm)
 
     def by_line(self, cause: str) -> dict[int, float]:
         """Line to microseconds of one cause, the largest first; line 0 is nobody's."""
@@ -208,10 +225,11 @@ def _who(part: Part) -> str:
     return f"Look at line {part.line}: it" if part.line else "The launch"
 
 
-def _overlapped(times: Mapping[str, float]) -> float:
+def _overlapped(times: Mapping[str, float], norm: float) -> float:
     """The time of what is busy together."""
-    return math.hypot(*(time_us for uses, time_us in times.items() if uses))
+    busy = [time_us for uses, time_us in times.items() if uses]
+    return float(sum(time_us**norm for time_us in busy) ** (1 / norm))
 
 
-def _total(times: Mapping[str, float]) -> float:
-    return times.get("", 0.0) + _overlapped(times)
+def _total(times: Mapping[str, float], norm: float) -> float:
+    return times.get("", 0.0) + _overlapped(times, norm)

@@ -142,6 +142,10 @@ assumed_isa: ContextVar[Isa | None] = ContextVar("isa", default=None)
 """What `host_isa` says instead, where another processor is reckoned with."""
 
 
+assumed_target: ContextVar[NativeTarget | None] = ContextVar("target", default=None)
+"""The processor that LLVM optimises for, where another one is reckoned with."""
+
+
 def host_isa() -> Isa:
     """What code compiled for all of this machine may use."""
     return assumed_isa.get() or isa_from_features(dict.fromkeys(native_target().features, True))

@@ -1,19 +1,19 @@
 """How long a kernel will take on this CPU, from its lowered program and the machine's ceilings.
 
-The program is walked for a few blocks all over the grid. Five parts:
+The program is walked for a few blocks all over the grid. Four parts:
 
-- arithmetic: micro-kernels at the peak of their operands, and the operations of loops at the rates
-  that were measured of each (`operation_rates.py`), by the port that has most to do
-  (`cpu_ports.py`); sums that wait for each other at their latency;
-- packing: vectors written by `Pack`;
+- arithmetic and packing: the code that LLVM makes of a block, at the rates that were measured of
+  its operations (`llvm/block_time.py`); lines of the user's text share it by what their statements
+  ask for (`cpu_work.py`);
 - tiles: what has to come back from behind a core's inner caches (`cpu_reuse.py`);
-- memory: the bytes that each level serves (`cpu_traffic.py`) at its measured rate; loops that move
-  much wait for it by themselves (`cpu_phases.py`);
+- memory: the bytes that each level serves (`cpu_traffic.py`) at its measured rate, rows in pages
+  apart at theirs (`cpu_runs.py`);
 - overhead: the call, a launch, a block, and pages of outputs that the system has to clear.
 
-Arithmetic and packing share a core's time with waiting for memory; processors overlap the two in
-part, which the square root of the sum of squares stands for. Within tens of percent this tells
-what a kernel spends its time on; `bench` tells how long it takes.
+A core computes while data are on their way, but not all of the time: what the loops that load or
+store tensors take together with memory is between the longer of the two and their sum (`OVERLAP`);
+other loops come after that. Within tens of percent this tells what a kernel spends its time on;
+`bench` tells how long it takes.
 """
 
 from __future__ import annotations
@@ -25,33 +25,43 @@ from dataclasses import field, replace
 
 from tileworkbench.bench.ceilings import LEVELS
 from tileworkbench.bench.cpu_block import GridWork, Spent
-from tileworkbench.bench.cpu_phases import Phase, phases
 from tileworkbench.bench.cpu_reuse import Reused
+from tileworkbench.bench.cpu_runs import Rows, rows_ns, rows_of, streams
 from tileworkbench.bench.cpu_terms import bytes_of
 from tileworkbench.bench.cpu_traffic import Moved, Served, moved_by, serve
-from tileworkbench.bench.cpu_work import grids
+from tileworkbench.bench.cpu_work import grids, spread
+from tileworkbench.bench.llvm.block_time import BlockTimes
+from tileworkbench.bench.llvm.costs import Core
+from tileworkbench.bench.memory_rates import MemoryRates, assumed_memory
 from tileworkbench.bench.operation_rates import OperationRates, assumed_rates
 from tileworkbench.bench.parts import Causes, Part
 from tileworkbench.bench.points import BANDWIDTH, PEAK, Machine
-from tileworkbench.bench.probes import host_isa
+from tileworkbench.bench.probes import assumed_target, host_isa
 from tileworkbench.bench.units import format_bytes, format_count, format_time
 from tileworkbench.compiler.device.host import processor
+from tileworkbench.compiler.device.host.llvm import optimized_text
 from tileworkbench.compiler.diagnostics import ArgumentError, line_in
+from tileworkbench.compiler.emit.llvm.program import generate
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program, Stage
 
 # Microseconds of a call and of a block; nanoseconds per byte of a fresh page, which the C library
 # asks the system for from so many bytes on.
-_CALL_US, _WAKE_US, _BLOCK_US = 6.0, 3.0, 0.0015
+_CALL_US, _WAKE_US, _BLOCK_US = 6.0, 3.0, 0.0006
 _FRESH_NS, _FRESH_BYTES = 0.15, 32 << 20
 _CORE, _MEMORY = "core", "memory"  # what parts keep busy
+_WALKED = 5  # blocks of a grid whose code is walked
+
+OVERLAP = 1.6
+"""The norm of the times of a core and of memory that is the time of both."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """Microseconds of a call by what they are spent on; `memory_us` has a part for each level, in
-    which cores compute something else, and `waiting_us` is when they do not.
+    which cores may compute something else, but for `alone_us` of their work, beside which no tensor
+    is on its way.
 
     `causes` has the same time by line.
     """
@@ -63,18 +73,18 @@ class Prediction:
     threads: int
     causes: Causes = field(default_factory=lambda: Causes(()))
     tiles_us: float = 0.0
-    waiting_us: float = 0.0
+    alone_us: float = 0.0
 
     @property
     def total_us(self) -> float:
         """The whole call."""
-        work = self.compute_us + self.packing_us + self.tiles_us + self.waiting_us
+        work = self.compute_us + self.packing_us + self.tiles_us
         memory = sum(self.memory_us.values())
-        return float(math.hypot(work, memory)) + self.overhead_us
+        together = max(work - self.alone_us, 0.0) ** OVERLAP + memory**OVERLAP
+        return float(together ** (1 / OVERLAP)) + self.alone_us + self.overhead_us
 
     def __str__(self) -> str:
         parts = {"compute": self.compute_us, "packing": self.packing_us, "tiles": self.tiles_us}
-        parts["waiting"] = self.waiting_us
         parts |= self.memory_us
         shown = ", ".join(f"{name} {value:.3g}" for name, value in parts.items() if value)
         return f"{self.total_us:.4g} µs ({shown}, overhead {self.overhead_us:.3g})"
@@ -95,19 +105,21 @@ def predict_time(
     threads: int,
     file: str = "",
     rates: OperationRates | None = None,
+    memory: MemoryRates | None = None,
 ) -> Prediction:
     """The time of a call of a program of stage CPU with at most `threads` threads.
 
     `file` is that of the kernel's own text, whose lines the parts name. Without `rates`, measured
-    ones of the same machine, operations take so many times what its peak says of a multiply-add.
+    ones of the same machine, operations take so many times what its peak says of a multiply-add;
+    without `memory`, rows in pages apart take what they take on an ordinary server.
 
     Raises `ArgumentError` for symbolic shapes, whose sizes only a call knows, and for programs of
     other targets.
     """
     refuse_unknown(lowered)
-    model = _Model(machine, lowered, file, rates)
+    model = _Model(machine, lowered, file, rates, memory)
     works = tuple(grids(lowered, model.rates))
-    used = max((model.launch(grid, threads) for grid in works), default=1)
+    used = max((model.launch(at, grid, threads) for at, grid in enumerate(works)), default=1)
     fresh = sum(
         size
         for param in lowered.params
@@ -115,23 +127,19 @@ def predict_time(
     )
     wake = _WAKE_US if used > 1 else 0.0
     overhead = _CALL_US + wake + model.block_us + fresh * _FRESH_NS / 1e3
-    memory: dict[str, float] = {}
+    memory_us: dict[str, float] = {}
     model.moved, far = moved_by(works)
-    for each in serve(model.moved, far, used, model.levels):
-        rate = machine.find(each.level, BANDWIDTH, used)
-        if rate is not None and each.level != "L1":  # loads and stores are counted as such
-            # A line that is stored to is fetched first.
-            time_us = (1 + model.stored_part(each)) * each.bytes_ / rate.value / 1e3
-            together = time_us - model.wait(each, time_us, used)
-            memory[each.level] = memory.get(each.level, 0.0) + together
-            model.parts.append(model.memory_part(each, together))
-    waiting = model.waits()
+    for each in serve(model.moved, far, used, model.levels, model.memory.kept_part):
+        time_us = model.served_us(each, used)
+        if time_us:
+            memory_us[each.level] = memory_us.get(each.level, 0.0) + time_us
+            model.parts.append(model.memory_part(each, time_us))
     model.parts.append(model.launch_part(_CALL_US + wake + model.block_us))
     clears = "clears new memory for the outputs: the system does that for large ones"
     model.parts.append(Part("fresh pages", fresh * _FRESH_NS / 1e3, finding=clears))
-    causes = Causes(tuple(part for part in model.parts if part.time_us > 0), _MODEL)
-    times = model.compute_us, model.packing_us, memory, overhead
-    return Prediction(*times, used, causes, model.tiles_us, waiting)
+    causes = Causes(tuple(part for part in model.parts if part.time_us > 0), _MODEL, OVERLAP)
+    times = model.compute_us, model.packing_us, memory_us, overhead
+    return Prediction(*times, used, causes, model.tiles_us, model.alone_us)
 
 
 _MODEL = "a model of this machine's cores under its measured ceilings"
@@ -139,17 +147,32 @@ _MODEL = "a model of this machine's cores under its measured ceilings"
 
 class _Model:
     def __init__(
-        self, machine: Machine, lowered: Program, file: str, rates: OperationRates | None
+        self,
+        machine: Machine,
+        lowered: Program,
+        file: str,
+        rates: OperationRates | None,
+        memory: MemoryRates | None,
     ) -> None:
         self.machine, self.lowered, self.file = machine, lowered, file
-        self.lanes = host_isa().lanes(4)
-        self.rates = rates or assumed_rates(2 * self.lanes / self.peak("float32"))
+        isa = host_isa()
+        self.lanes = isa.lanes(4)
+        fused_ns = 2 * self.lanes / self.peak("float32")
+        self.rates, self.memory = rates or assumed_rates(fused_ns), memory or assumed_memory()
         self.levels = tuple(name for name in LEVELS if machine.find(name, BANDWIDTH) is not None)
-        self.compute_us = self.packing_us = self.tiles_us = self.block_us = 0.0
+        dots_ns = {
+            dtype: 2 * self.lanes * 4 / size / self.peak(dtype)
+            for dtype, size in (("bfloat16", 2), ("int8", 1))
+        }
+        core = Core(self.rates, isa.vector_bits, fused_ns, dots_ns, isa.fma)
+        module = generate(lowered, isa)
+        self.entries = [launch.entry for launch in module.launches]
+        self.blocks = BlockTimes(optimized_text(module.text, assumed_target.get()), core)
+        self.compute_us = self.packing_us = self.tiles_us = self.block_us = self.alone_us = 0.0
         self.moved: Moved = {}
         self.stored: dict[tuple[int, Buffer], float] = {}
+        self.rows: dict[Buffer, tuple[Rows, float]] = {}  # and the bytes ahead of all
         self.computes: dict[int, float] = {}  # microseconds by site, with its tiles
-        self.waiting: dict[Phase, list[tuple[Served, float]]] = {}
         self.parts: list[Part] = []
         self.launch_site = 0
 
@@ -162,35 +185,67 @@ class _Model:
         """The line of a site in the kernel's own text, 0 elsewhere."""
         return line_in(self.file, self.lowered.span(site))
 
-    def launch(self, grid: GridWork, threads: int) -> int:
+    def launch(self, number: int, grid: GridWork, threads: int) -> int:
         """Add one grid; returns the number of threads it uses."""
         blocks, block = grid.blocks, grid.block
         workers = min(threads, blocks)
         rounds = math.ceil(blocks / workers)
         busy = blocks / (threads * rounds)  # part of the cores' time in which they have a block
         self.launch_site = self.launch_site or grid.site
-        before = self.compute_us + self.packing_us
+        asked = {
+            key: operations / self.peak(key[1]) for key, operations in block.products.items()
+        }
+        code_ns, moving_ns = self.blocks.block_ns(f"{self.entries[number]}_block", walked(blocks))
+        alone = 1 - moving_ns / code_ns if code_ns else 0.0
+        self.alone_us += rounds * (code_ns - moving_ns) / 1e3
+        # What the statements ask for tells which line has how much of it.
+        asked_ns = block.total_ns + sum(asked.values())
+        scale = code_ns / asked_ns if asked_ns else 0.0
         for (site, kind), spent in block.spent.items():
-            time_us = rounds * spent.time_ns / 1e3
+            time_us = scale * rounds * spent.time_ns / 1e3
             self.computes[site] = self.computes.get(site, 0.0) + time_us
             if kind == "packing":
                 self.packing_us += time_us
             else:
                 self.compute_us += time_us
-            self.parts.append(self.compute_part(site, kind, spent, time_us * busy, blocks))
-        for (site, dtype), operations in block.products.items():
-            time_us = rounds * operations / self.peak(dtype) / 1e3
+            part = self.compute_part(site, kind, spent, time_us * busy, blocks)
+            self.parts.append(replace(part, alone=alone))
+        for (site, _), time_ns in asked.items():
+            time_us = scale * rounds * time_ns / 1e3
             self.compute_us += time_us
             finding = "multiplies tiles, at the peak of the arithmetic"
             at = self.line(site)
-            self.parts.append(Part("compute", time_us * busy, _CORE, at, finding))
-        self.idle(self.compute_us + self.packing_us - before, busy, blocks, threads)
+            self.parts.append(Part("compute", time_us * busy, _CORE, at, finding, alone=alone))
+        self.idle(rounds * code_ns / 1e3, busy, alone, blocks, threads)
         self.tiles(grid, workers, rounds)
-        self.waiting |= {phase: [] for phase in phases(grid.loop, dict(grid.env))}
+        self.add_rows(number, grid)
         self.block_us += rounds * _BLOCK_US
         for key, bytes_ in block.written.items():
             self.stored[key] = self.stored.get(key, 0.0) + bytes_ * blocks
         return workers
+
+    def add_rows(self, number: int, grid: GridWork) -> None:
+        """Note how the blocks of a grid walk its tensors."""
+        code = self.blocks.functions[f"{self.entries[number]}_block"]
+        rows = rows_of(grid)
+        ahead = streams(rows.values(), code.prefetches)
+        self.rows |= {buffer: (each, ahead) for buffer, each in rows.items()}
+
+    def served_us(self, each: Served, used: int) -> float:
+        """The time of a level for what it serves to a site, with so many threads."""
+        rate = self.machine.find(each.level, BANDWIDTH, used)
+        if rate is None or each.level == "L1":  # loads and stores are counted as such
+            return 0.0
+        stored = self.stored.get((each.site, each.buffer), 0.0) / self.moved[each.site, each.buffer]
+        # A line that is stored to is fetched first; caches give others back meanwhile.
+        bytes_ = (1 + stored) * each.bytes_ if each.level == "DRAM" else each.bytes_
+        time_ns = bytes_ / rate.value
+        if each.buffer in self.rows:
+            rows, ahead = self.rows[each.buffer]
+            time_ns = used * time_ns  # of one thread
+            about = (self.memory, each.level, stored > 0.5, ahead, processor.cache_sizes())
+            time_ns = rows_ns(rows, each.bytes_, time_ns, *about) / used
+        return time_ns / 1e3
 
     def tiles(self, grid: GridWork, workers: int, rounds: int) -> None:
         """The time in which a core waits for tiles that its inner caches have given up."""
@@ -211,6 +266,7 @@ class _Model:
                 waiting = rounds * bytes_ * workers / rate.value / 1e3
                 time_us = math.hypot(busy, waiting) - busy
                 self.tiles_us += time_us
+                self.alone_us += time_us
                 computes[site] = busy + time_us
                 self.computes[site] = self.computes.get(site, 0.0) + time_us
                 finding = (
@@ -219,31 +275,12 @@ class _Model:
                 )
                 remedy = "Smaller tiles stay nearer to the core."
                 line = self.line(site)
-                self.parts.append(Part("tiles", time_us, _CORE, line, finding, time_us, remedy))
+                part = Part("tiles", time_us, _CORE, line, finding, time_us, remedy, 1.0)
+                self.parts.append(part)
 
-    def wait(self, each: Served, time_us: float, used: int) -> float:
-        """Note what of a level's time for a site nothing overlaps with."""
-        phase = next((phase for phase in self.waiting if each.site in phase.sites), None)
-        if phase is None:
-            return 0.0
-        alone = phase.alone * time_us
-        loaded = each.bytes_ * (1 - self.stored_part(each))
-        starts_us = phase.alone * phase.starts_ns(each.level, loaded) / used / 1e3
-        self.waiting[phase].append((each, alone + starts_us))
-        return alone
-
-    def stored_part(self, each: Served) -> float:
-        """Which part of the bytes of a site and tensor is stored."""
-        key = each.site, each.buffer
-        return self.stored.get(key, 0.0) / self.moved[key]
-
-    def waits(self) -> float:
-        """The time in which cores wait for the tensors of a loop, with a part for each."""
-        served = [each for phase in self.waiting.values() for each in phase]
-        self.parts += [replace(self.memory_part(*each), uses=_CORE) for each in served]
-        return sum(time_us for _, time_us in served)
-
-    def idle(self, time_us: float, busy: float, blocks: int, threads: int) -> None:
+    def idle(
+        self, time_us: float, busy: float, alone: float, blocks: int, threads: int
+    ) -> None:
         """The time in which cores have no block."""
         waste = time_us * (1 - busy)
         count = "1 block" if blocks == 1 else f"{blocks} blocks"
@@ -255,7 +292,7 @@ class _Model:
         )
         remedy = f"Make smaller tiles, so that the grid has a multiple of {threads} blocks."
         line = self.line(self.launch_site)
-        self.parts.append(Part("idle cores", waste, _CORE, line, finding, waste, remedy))
+        self.parts.append(Part("idle cores", waste, _CORE, line, finding, waste, remedy, alone))
 
     def compute_part(self, site: int, kind: str, spent: Spent, time_us: float, blocks: int) -> Part:
         """Time of a core as a part, with what there is to say of it."""
@@ -272,11 +309,6 @@ class _Model:
             "chain": (
                 f"adds {count} times to the same number, and each addition waits for the last",
                 "T.reduce_sum over a tile keeps many sums at once.",
-            ),
-            "conflicts": (
-                f"fetches or gives back {count} lines of the cache, because its rows lie at the "
-                "same places there",
-                "Fewer rows a block, or rows that are a line longer, stay in the cache.",
             ),
             "scattered": (
                 f"accesses {count} elements one by one, because neighbouring lanes are not "
@@ -312,3 +344,8 @@ class _Model:
         remedy = "Do more in one launch."
         line = self.line(self.launch_site)
         return Part("launch", time_us, "", line, finding, time_us, remedy)
+
+
+def walked(blocks: int) -> tuple[int, ...]:
+    """The blocks of a grid whose code is walked: all over it."""
+    return spread(blocks)[:_WALKED]

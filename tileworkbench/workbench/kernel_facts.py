@@ -68,6 +68,7 @@ class Stats:
         seconds. Raises `ArgumentError` for symbolic shapes and for targets other than `cpu`.
         """
         from tileworkbench.bench.ceilings import machine
+        from tileworkbench.bench.memory_rates import memory_rates
         from tileworkbench.bench.operation_rates import operation_rates
         from tileworkbench.bench.time_model import predict_time, refuse_unknown
         from tileworkbench.compiler.device.host.threads import get_num_threads
@@ -76,7 +77,8 @@ class Stats:
             raise ArgumentError("a kernel that no pass of 'cpu' has lowered has no predicted time")
         refuse_unknown(self.lowered)
         threads = get_num_threads()
-        return predict_time(self.lowered, machine(), threads, self.file, operation_rates())
+        rates = operation_rates(), memory_rates()
+        return predict_time(self.lowered, machine(), threads, self.file, *rates)
 
     @property
     def intensity(self) -> float:

@@ -36,7 +36,8 @@ def write_guard(writer: FunctionWriter, isa: Isa, a: Lines, b: Lines) -> str:
     normal = [writer.let(f"icmp ugt i32 {exponent}, 0") for exponent in exponents]
     total = writer.let(f"add i32 {exponents[0]}, {exponents[1]}")
     large = writer.let(f"icmp uge i32 {total}, {_LEAST_SUM}")
-    return writer.let(f"and i1 {writer.let(f'and i1 {normal[0]}, {normal[1]}')}, {large}")
+    safe = writer.let(f"and i1 {writer.let(f'and i1 {normal[0]}, {normal[1]}')}, {large}")
+    return writer.call("i1", "llvm.expect.i1", ("i1", safe), ("i1", "true"))
 
 
 def _least_exponent(writer: FunctionWriter, isa: Isa, lines: Lines) -> str:

@@ -1,0 +1,448 @@
+"""LLVM IR as the time model reads it: parts of its text, numbers and loops, against LLVM itself."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tileworkbench as tw
+from tileworkbench import kernels
+from tileworkbench.bench.llvm.block_time import BlockTimes
+from tileworkbench.bench.llvm.costs import (
+    ACCESSES,
+    ADD,
+    LOADS,
+    MULTIPLY,
+    SHUFFLE,
+    STORES,
+    WAIT,
+    Core,
+    Costs,
+)
+from tileworkbench.bench.llvm.instructions import Function, parse_functions, parse_kind
+from tileworkbench.bench.llvm.loops import shape_of, successors
+from tileworkbench.bench.llvm.values import Place, Values, evaluate, moved, step
+from tileworkbench.bench.operation_rates import (
+    ACCUMULATED,
+    CHAIN,
+    FORWARD,
+    MULTIPLIED,
+    OperationRates,
+    assumed_rates,
+)
+from tileworkbench.compiler.device.host.llvm import optimized_text
+from tileworkbench.compiler.device.host.native import build_native
+
+RATES = assumed_rates(1.0)
+CORE = Core(RATES, 512, 1.0, {"bfloat16": 1.0, "int8": 1.0})
+ENTRY = "i32 @code(ptr %args, i64 %begin, i64 %end, ptr %flag, ptr %scratch)"
+
+
+def function_of(body: str, head: str = "void @code(ptr %p0, i32 %block)") -> Function:
+    return parse_functions(f"define {head} {{\n{body}\n}}")["code"]
+
+
+def costs_of(body: str) -> dict[str, Any]:
+    """The cost of each instruction of a block, by its name."""
+    function = function_of(f"entry:\n{body}\n  ret void")
+    costs = Costs(CORE, function)
+    return {each.name or each.op: costs.of(each) for each in function.blocks["entry"]}
+
+
+def busy(cost: Any) -> dict[str, float]:
+    return dict(cost.busy)
+
+
+# The text.
+
+
+def test_parts_of_instructions() -> None:
+    function = function_of(
+        """entry:
+  %v1 = load atomic i32, ptr %p0 monotonic, align 4
+  %v2 = getelementptr inbounds nuw [4 x float], ptr %p0, i64 %v0, i64 3
+  %v3 = load <16 x float>, ptr %v2, align 4, !nontemporal !0
+  store <16 x float> splat (float 6.250000e-02), ptr %v2, align 4
+  %v4 = call reassoc float @llvm.vector.reduce.fadd.v64f32(float -0.000000e+00, <64 x float> %v3)
+  %v5 = shufflevector <4 x i8> %v3, <4 x i8> poison, <4 x i32> <i32 2, i32 poison, i32 0, i32 1>
+  %v6 = select <2 x i1> <i1 true, i1 false>, <2 x float> %v3, <2 x float> %v4
+  %v7 = fadd contract <16 x float> %v3, %v3
+  %v8 = icmp samesign ult i32 %v1, 256
+  br i1 %v8, label %entry, label %done
+done:                                             ; preds = %entry
+  ret void""",
+    )
+    flag, place, load, store, total, shuffle, choice, added, test, branch = function.blocks["entry"]
+    assert (flag.detail, flag.kind, flag.args) == ("atomic", parse_kind("i32"), ("%p0",))
+    assert place.strides == (16, 4) and place.args == ("%p0", "%v0", "3")
+    assert load.kind.bytes_ == 64 and load.args == ("%v2",)
+    assert store.args[1] == "%v2" and store.kind.lanes == 16
+    assert total.detail == "llvm.vector.reduce.fadd.v64f32" and total.args[1] == "%v3"
+    assert shuffle.mask == (2, None, 0, 1)
+    assert choice.mask == (1, 0) and choice.kind.lanes == 2
+    assert added.is_contract and not load.is_contract
+    assert (test.detail, test.args) == ("ult", ("%v1", "256"))
+    assert branch.labels == ("entry", "done") and branch.args == ("%v8",)
+    assert function.params == ("%p0", "%block")
+
+
+MADE = [
+    kernels.matmul(64, 64, 64),
+    kernels.matmul(64, 64, 64, "bfloat16"),
+    kernels.softmax(8, 1000),
+    kernels.flash_attention(1, 1, 128, 128, 64, causal=True),
+    kernels.dequant_gemv(32, 256),
+    kernels.rope(1, 16, 2, 64),
+    kernels.histogram(4096, 64),
+    kernels.topk(16, 128, 4),
+]
+
+
+@pytest.mark.parametrize("made", MADE, ids=lambda made: made.program.name)
+def test_all_code_of_kernels_is_understood(made: Any) -> None:
+    """Every operand is a number, a constant, or a result; every label a block."""
+    text = optimized_text(tw.compile(made).source)
+    functions = parse_functions(text)
+    assert functions.keys() == {
+        line.split("@")[1].split("(")[0] for line in text.splitlines() if line.startswith("define")
+    }
+    for function in functions.values():
+        names = set(function.params)
+        names |= {each.name for block in function.blocks.values() for each in block}
+        for block in function.blocks.values():
+            for each in block:
+                assert {arg for arg in each.args if arg.startswith("%")} <= names, each
+                assert set(each.labels) <= function.blocks.keys()
+                assert each.detail != "?"
+                if each.name and each.op not in ("call", "alloca", "cmpxchg", "extractvalue"):
+                    assert each.kind.lanes, each
+        shape = shape_of(function)
+        for label, place in shape.order.items():
+            for to in successors(function, label):
+                assert shape.order[to] > place or label in shape.loops[to].latches
+
+
+# Numbers.
+
+
+@pytest.fixture(scope="module")
+def run() -> Any:
+    """Calls code with an array of i64 arguments; returns its i32."""
+    kept = []
+
+    def called(body: str, args: list[int]) -> int:
+        native = build_native(f"define {ENTRY} {{\n{body}\n}}", ("code",)).functions["code"]
+        kept.append(native)
+        words = (ctypes.c_int64 * len(args))(*args)
+        call = ctypes.CFUNCTYPE(
+            ctypes.c_int32,
+            *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p),
+        )
+        return int(call(native.address)(ctypes.addressof(words), 0, 1, None, None))
+
+    return called
+
+
+OPERATIONS = ["add", "sub", "mul", "and", "or", "xor", "shl", "lshr", "ashr", "sdiv", "udiv"]
+OPERATIONS += ["srem", "urem", "icmp slt", "icmp ult", "icmp sge", "icmp ne"]
+NUMBERS = st.one_of(st.integers(-(2**31), 2**31 - 1), st.integers(-9, 9))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(OPERATIONS), NUMBERS), min_size=1, max_size=5), NUMBERS)
+def test_numbers_are_those_that_llvm_computes(run: Any, steps: list[Any], start: int) -> None:
+    lines, value = [f"  %v0 = add i32 {start}, 0"], 0
+    for at, (operation, number) in enumerate(steps, 1):
+        if operation in ("shl", "lshr", "ashr"):
+            number %= 32
+        elif operation[1:] in ("div", "rem"):
+            number = abs(number) + 2 if number > -(2**31) else 3
+            number = min(number, 2**31 - 1)
+        is_test = operation.startswith("icmp")
+        lines.append(f"  %v{at}{'.bit' * is_test} = {operation} i32 %v{at - 1}, {number}")
+        if is_test:
+            lines.append(f"  %v{at} = zext i1 %v{at}.bit to i32")
+        value = at
+    body = "\n".join(["entry:", *lines, f"  ret i32 %v{value}"])
+    values: Values = {}
+    for each in function_of(body, ENTRY).blocks["entry"]:
+        found = evaluate(each, values) if each.name else None
+        if found is not None:
+            values[each.name] = found
+    assert values[f"%v{value}"] == run(body, [0])
+
+
+def test_places_move_by_bytes() -> None:
+    function = function_of(
+        """entry:
+  %v1 = alloca [64 x float], align 64
+  %v2 = getelementptr float, ptr %v1, i64 %at
+  %v3 = getelementptr i8, ptr %v2, i64 -4
+  ret void"""
+    )
+    values: Values = {"%at": 3}
+    for each in function.blocks["entry"][:3]:
+        values[each.name] = evaluate(each, values)  # type: ignore[assignment]
+    assert values["%v2"] == Place("%v1", 12) and values["%v3"] == Place("%v1", 8)
+    assert step(values["%v3"], values["%v2"]) == 4 and step(values["%v2"], 7) is None
+    assert moved(Place("%v1", 8), 4) == Place("%v1", 12) and moved(None, 4) is None
+    assert moved(5, None) is None and moved(5, 0) == 5
+
+
+# Loops.
+
+LOOP = """entry:
+  br label %loop
+loop:
+  %i = phi i32 [ {start}, %entry ], [ %next, %loop ]
+  %n = phi i32 [ 0, %entry ], [ %count, %loop ]
+  %count = add i32 %n, 1
+  store float 1.0, ptr {place}, align 4
+  %next = add i32 %i, {step}
+  %more = icmp {test} i32 {tested}, {end}
+  br i1 %more, label {then}, label {otherwise}
+done:
+  ret {result}"""
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(["slt", "sle", "sgt", "sge", "ne", "ult"]),
+    st.integers(-20, 20),
+    st.integers(1, 5),
+    st.integers(-20, 60),
+    st.booleans(),
+)
+def test_loops_count_as_often_as_they_are_executed(
+    run: Any, test: str, start: int, by: int, end: int, is_next: bool
+) -> None:
+    """Loops that would not end within 100 iterations are left out."""
+    by = -by if test in ("sgt", "sge") else by
+    if test == "ne":
+        end = start + by * (abs(end) % 9 + 1)
+    if test == "ult":
+        start, end = abs(start), abs(end)
+    goes_on = {"slt": int.__lt__, "sle": int.__le__, "sgt": int.__gt__, "sge": int.__ge__}
+    goes_on |= {"ne": int.__ne__, "ult": int.__lt__}
+    values = itertools.count(start + (by if is_next else 0), by)
+    trips = next((n for n, v in enumerate(values, 1) if not goes_on[test](v, end)), 0)
+    parts = {"start": start, "step": by, "test": test, "end": end, "then": "%loop"}
+    parts |= {"tested": "%next" if is_next else "%i", "otherwise": "%done"}
+    body = LOOP.format(**parts, place="%args", result="i32 %count")
+    assert run(body, [0]) == trips
+    body = LOOP.format(**parts, place="%p0", result="void")
+    pieces = BlockTimes(f"define void @code(ptr %p0, i32 %block) {{\n{body}\n}}", CORE).pieces(
+        "code", {"%p0": Place("%p0", 0)}
+    )
+    stores = sum(p.times * p.ports.busy[STORES] for p in pieces) / RATES.of("store")
+    assert stores == pytest.approx(trips)
+
+
+def test_loops_inside_each_other_and_branches() -> None:
+    """12 x 10 stores, and 3 in every fourth iteration; %flag stops nothing."""
+    text = """define i32 @code(ptr %p0, i32 %block, ptr %flag) {
+entry:
+  br label %outer
+outer:
+  %i = phi i32 [ 0, %entry ], [ %i.next, %latch ]
+  %stop = load atomic i32, ptr %flag monotonic, align 4
+  %go = icmp eq i32 %stop, 0
+  br i1 %go, label %inner, label %done
+inner:
+  %j = phi i32 [ 0, %outer ], [ %j.next, %inner ]
+  store float 1.0, ptr %p0, align 4
+  %j.next = add i32 %j, 1
+  %more = icmp ult i32 %j.next, 10
+  br i1 %more, label %inner, label %after
+after:
+  %small = icmp slt i32 %i, %block
+  br i1 %small, label %some, label %latch
+some:
+  store float 2.0, ptr %p0, align 4
+  br label %latch
+latch:
+  %i.next = add i32 %i, 1
+  %again = icmp slt i32 %i.next, 12
+  br i1 %again, label %outer, label %done
+done:
+  %code = phi i32 [ 0, %latch ], [ 1, %outer ]
+  ret i32 %code
+}"""
+    times = BlockTimes(text, CORE)
+    shape = shape_of(times.functions["code"])
+    assert set(shape.loops) == {"outer", "inner"}
+    assert shape.loops["inner"].parent is shape.loops["outer"]
+
+    def stores(block: int) -> float:
+        pieces = times.pieces("code", {"%p0": Place("%p0", 0), "%block": block})
+        return sum(p.times * p.ports.busy[STORES] for p in pieces) / RATES.of("store")
+
+    assert stores(0) == pytest.approx(120)
+    # The middle iteration, the sixth, stands for all.
+    assert stores(6) == pytest.approx(132)
+
+
+# Costs.
+
+
+def test_what_llvm_makes_no_instruction_of_is_free() -> None:
+    found = costs_of(
+        """  %x = load float, ptr %p0, align 4
+  %one = insertelement <16 x float> poison, float %x, i64 0
+  %all = shufflevector <16 x float> %one, <16 x float> poison, <16 x i32> zeroinitializer
+  %a = load <32 x float>, ptr %p0, align 4
+  %low = shufflevector <32 x float> %a, <32 x float> poison, <16 x i32> <i32 16, i32 17, i32 18, i32 19, i32 20, i32 21, i32 22, i32 23, i32 24, i32 25, i32 26, i32 27, i32 28, i32 29, i32 30, i32 31>
+  %turned = shufflevector <16 x float> %low, <16 x float> poison, <16 x i32> <i32 1, i32 0, i32 3, i32 2, i32 5, i32 4, i32 7, i32 6, i32 9, i32 8, i32 11, i32 10, i32 13, i32 12, i32 15, i32 14>
+  %product = fmul contract <16 x float> %all, %turned
+  %sum = fadd contract <16 x float> %low, %product
+  %place = getelementptr float, ptr %p0, i64 16"""  # noqa: E501
+    )
+    for name in ("%one", "%all", "%low", "%product", "%place"):
+        assert not found[name].busy and found[name].instructions == 0, name
+    assert SHUFFLE in busy(found["%turned"])
+    assert busy(found["%sum"])[MULTIPLY] == 1.0
+    assert found["%sum"].latency(0) == RATES.of(ACCUMULATED)
+    assert found["%sum"].latency(1) == RATES.of(MULTIPLIED)
+
+
+def test_products_that_others_use_are_instructions() -> None:
+    found = costs_of(
+        """  %a = load <16 x float>, ptr %p0, align 4
+  %product = fmul contract <16 x float> %a, %a
+  %sum = fadd contract <16 x float> %a, %product
+  %other = fadd contract <16 x float> %a, %product
+  %third = fmul <16 x float> %a, %a
+  %strict = fadd <16 x float> %a, %third"""
+    )
+    assert MULTIPLY in busy(found["%product"]) and MULTIPLY in busy(found["%third"])
+    assert ADD in busy(found["%sum"]) and ADD in busy(found["%strict"])
+
+
+def test_vectors_of_several_registers_take_so_many() -> None:
+    found = costs_of(
+        """  %a = load <64 x float>, ptr %p0, align 4
+  %sum = fadd <64 x float> %a, %a
+  %b = load <4 x float>, ptr %p0, align 4
+  store <64 x float> %sum, ptr %p0, align 4"""
+    )
+    assert busy(found["%a"])[LOADS] == 4 * RATES.of("load")
+    assert busy(found["%b"])[LOADS] == RATES.of("load")
+    assert busy(found["%sum"])[ADD] == 4.0
+    assert busy(found["store"])[STORES] == 4 * RATES.of("store")
+    assert busy(found["store"])[ACCESSES] == 4 * RATES.of("access")
+
+
+def test_lines_that_a_vector_crosses_count_twice() -> None:
+    def loads(offset: int) -> float:
+        text = f"""define void @code(ptr %p0) {{
+entry:
+  %at = getelementptr i8, ptr %p0, i64 {offset}
+  %a = load <16 x float>, ptr %at, align 4
+  store <16 x float> %a, ptr %p0, align 4
+  ret void
+}}"""
+        (piece,) = BlockTimes(text, CORE).pieces("code", {"%p0": Place("%p0", 0)})
+        return float(piece.ports.busy[LOADS])
+
+    assert loads(4) == 2 * loads(0) == 2 * loads(128)
+
+
+# Time.
+
+CHAINED = """define void @code(ptr %p0, i32 %block) {{
+entry:
+  br label %loop
+loop:
+  %i = phi i32 [ 0, %entry ], [ %next, %loop ]
+  {carried}
+  %next = add i32 %i, 1
+  %more = icmp slt i32 %next, 1000000
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}}"""
+
+
+def waits_ns(carried: str, core: Core = CORE) -> float:
+    """Nanoseconds that an iteration waits for the one before, in a long loop."""
+    times = BlockTimes(CHAINED.format(carried=carried), core)
+    pieces = times.pieces("code", {"%p0": Place("%p0", 0)})
+    return max(float(piece.ports.busy[WAIT]) for piece in pieces)
+
+
+def test_sums_wait_for_each_other() -> None:
+    carried = """%s = phi <16 x float> [ zeroinitializer, %entry ], [ %t, %loop ]
+  %t = fadd <16 x float> %s, splat (float 1.0)"""
+    assert waits_ns(carried) == pytest.approx(RATES.of(CHAIN), rel=1e-3)
+    twice = carried.replace("%t = fadd", "%u = fadd").replace("[ %t,", "[ %t,")
+    twice += "\n  %t = fadd <16 x float> %u, splat (float 2.0)"
+    assert waits_ns(twice) == pytest.approx(2 * RATES.of(CHAIN), rel=1e-3)
+
+
+def test_a_sum_in_memory_waits_for_the_store() -> None:
+    carried = """%s = load <16 x float>, ptr %p0, align 4
+  %x = load <16 x float>, ptr %p0, align 4
+  %t = fadd <16 x float> %s, %x
+  store <16 x float> %t, ptr %p0, align 4"""
+    assert waits_ns(carried) == pytest.approx(RATES.of(FORWARD), rel=1e-3)
+
+
+def test_halves_of_a_vector_wait_apart() -> None:
+    """One register of a value is replaced in each iteration: nothing waits for the other one."""
+    low, high = (", ".join(f"i32 {lane}" for lane in range(at, at + 16)) for at in (0, 16))
+    wide = ", ".join([low, *["i32 poison"] * 16])
+    shifted = ", ".join([*["i32 poison"] * 16, low])
+    first, second = (
+        ", ".join([f"i1 {begin}"] * 16 + [f"i1 {end}"] * 16)
+        for begin, end in (("true", "false"), ("false", "true"))
+    )
+    carried = f"""%v = phi <32 x float> [ zeroinitializer, %entry ], [ %both, %loop ]
+  %a = shufflevector <32 x float> %v, <32 x float> poison, <16 x i32> <{low}>
+  %a1 = fadd <16 x float> %a, splat (float 1.0)
+  %aw = shufflevector <16 x float> %a1, <16 x float> poison, <32 x i32> <{wide}>
+  %one = select <32 x i1> <{first}>, <32 x float> %aw, <32 x float> %v
+  %b = shufflevector <32 x float> %one, <32 x float> poison, <16 x i32> <{high}>
+  %b1 = fadd <16 x float> %b, splat (float 1.0)
+  %bw = shufflevector <16 x float> %b1, <16 x float> poison, <32 x i32> <{shifted}>
+  %both = select <32 x i1> <{second}>, <32 x float> %bw, <32 x float> %one"""
+    assert waits_ns(carried) == pytest.approx(RATES.of(CHAIN), rel=1e-3)
+
+
+def test_short_chains_go_on_beside_the_next_ones() -> None:
+    carried = """%s = phi <16 x float> [ zeroinitializer, %entry ], [ %t, %loop ]
+  %t = fadd <16 x float> %s, splat (float 1.0)"""
+    text = CHAINED.format(carried=carried).replace("1000000", "8")
+    *_, piece = BlockTimes(text, CORE).pieces("code", {})
+    assert piece.times == 8
+    assert piece.ports.busy[WAIT] < 0.2 * RATES.of(CHAIN)
+
+
+def test_a_product_takes_its_multiply_adds() -> None:
+    """At the peak, and a little for its beginnings and ends."""
+    kernel = tw.compile(kernels.matmul(128, 128, 512, block_M=128, block_N=128, block_K=64))
+    lanes = CORE.vector_bits // 32
+    fused_ns = 2 * lanes / 100.0
+    core = Core(OperationRates({n: fused_ns / 4 for n in RATES.vector_ns}), 512, fused_ns, {})
+    times = BlockTimes(optimized_text(kernel.source), core)
+    (name,) = (name for name in times.functions if name.endswith("_block"))
+    all_ns, moving_ns = times.block_ns(name, [0])
+    least = 128 * 128 * 512 / lanes * fused_ns
+    assert least <= all_ns < 1.25 * least
+    assert 0 < moving_ns < all_ns
+
+
+def test_causal_blocks_take_what_they_do() -> None:
+    """The last block of keys is four times as long as the first."""
+    kernel = tw.compile(
+        kernels.flash_attention(1, 1, 256, 256, 64, causal=True, block_M=64, block_N=64)
+    )
+    times = BlockTimes(optimized_text(kernel.source), CORE)
+    (name,) = (name for name in times.functions if name.endswith("_block"))
+    each = sorted(times.block_ns(name, [number])[0] for number in range(4))
+    assert each[-1] > 2.5 * each[0]
+    assert times.block_ns(name, range(4))[0] == pytest.approx(sum(each) / 4)

@@ -1,0 +1,178 @@
+"""Runs of lines in pages apart: what is measured of them, and which rows of a kernel are such."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tileworkbench as tw
+import tileworkbench.language as T
+from tests.bench.as_written import lowered_as_written
+from tests.bench.test_time_model import MACHINE
+from tileworkbench import kernels
+from tileworkbench.bench import measured_once
+from tileworkbench.bench.cpu_runs import Rows, rows_ns, rows_of, streams
+from tileworkbench.bench.cpu_work import grids
+from tileworkbench.bench.measured_once import MeasuredOnce
+from tileworkbench.bench.memory_rates import (
+    RUNS,
+    assumed_memory,
+    kept_part,
+    memory_rates,
+    run_probe,
+)
+from tileworkbench.bench.probes import ProbeRunner, host_isa
+from tileworkbench.bench.time_model import predict_time
+from tileworkbench.compiler.device.host.processor import CacheSizes
+
+CACHES = CacheSizes(l1=32 << 10, l2=1 << 20, l3=32 << 20)
+RATES = assumed_memory()
+
+
+def test_runs_between_those_measured_lie_between_them() -> None:
+    times = [RATES.run_ns("L3", False, lines) for lines in range(1, 130)]
+    assert times == sorted(times)
+    assert [times[lines - 1] for lines in RUNS] == pytest.approx(RATES.runs_ns["L3 load"])
+    assert times[127] == pytest.approx(2 * times[63])
+    assert RATES.run_ns("L3", True, 1) > RATES.run_ns("L3", False, 1)
+    assert RATES.run_ns("L1", False, 8) == pytest.approx(0, abs=0.01)
+
+
+def test_a_cache_of_others_keeps_less() -> None:
+    """Half of its size is served whole, half, or not at all."""
+    assert kept_part(1.0, 1.0, 5.0) == 0.5
+    assert kept_part(1.0, 3.0, 5.0) == 0.25
+    assert kept_part(1.0, 5.0, 5.0) == pytest.approx(0.5**4)
+    assert kept_part(5.0, 5.0, 5.0) == 1 / 3  # no difference, so nothing is known
+
+
+@pytest.mark.parametrize("lines", [0, 1, 16])
+def test_a_probe_reads_its_runs(lines: int) -> None:
+    """Four rows of 8 KiB, or all in a row; the area has ones, and zeros that are not read."""
+    size = 4 * 8192
+    memory = np.zeros(size + (1 << 16), np.uint8)
+    runner = ProbeRunner(run_probe("load", lines, size, host_isa()), 1, memory=memory)
+    start = -memory.ctypes.data % 4096
+    area = memory[start : start + size].view(np.float32)
+    read = np.zeros(size // 4, bool).reshape(4, -1)
+    read[:, : (min(8, 8192 // (64 * lines)) * 64 * lines // 4) if lines else None] = True
+    area[:] = read.reshape(-1)
+    runner.run(3)
+    lanes = host_isa().lanes(4)
+    assert area[:lanes].sum() == 3 * read.sum()
+
+
+def test_a_probe_stores_to_its_runs() -> None:
+    size = 4 * 8192
+    memory = np.zeros(size + (1 << 16), np.uint8)
+    ProbeRunner(run_probe("store", 4, size, host_isa()), 1, memory=memory).run(1)
+    start = -memory.ctypes.data % 4096
+    area = memory[start : start + size].view(np.float32).reshape(4, -1)
+    assert (area[:, : 8 * 4 * 16] == 1).all() and not area[:, 8 * 4 * 16 :].any()
+
+
+def test_the_rates_of_this_machine_are_positive_and_longer_runs_take_longer() -> None:
+    rates = memory_rates()
+    for times in rates.runs_ns.values():
+        assert all(time_ns > 0 for time_ns in times)
+    assert rates.runs_ns["DRAM load"][-1] > rates.runs_ns["DRAM load"][0]
+    assert 0 < rates.kept_part <= 0.5
+
+
+def columns(block_M: int, block_N: int) -> Any:
+    """Sums of the columns of a matrix of 64 rows of 4 KiB."""
+
+    @T.prim_func
+    def kernel(X: T.Tensor((64, 1024), "float32")):
+        y = T.empty((1024,), "float32")
+        with T.Kernel(1024 // block_N) as bx:
+            tile = T.alloc_fragment((block_M, block_N), "float32")
+            total = T.alloc_fragment((block_N,), "float32")
+            T.clear(total)
+            for k in T.serial(64 // block_M):
+                T.copy(X[k * block_M, bx * block_N], tile)
+                T.reduce_sum(tile, total, dim=0, clear=False)
+            T.copy(total, y[bx * block_N])
+        return y
+
+    return kernel
+
+
+def rows(made: Any) -> dict[str, Rows]:
+    (grid,) = grids(lowered_as_written(made))
+    return {buffer.name: each for buffer, each in rows_of(grid).items()}
+
+
+def test_rows_that_a_block_walks() -> None:
+    """A column of tiles; the next block goes on in its rows."""
+    assert rows(columns(16, 16))["X"] == Rows(64, 64.0, 64.0, True)
+    assert rows(columns(16, 1024))["X"].count == 1
+    softmax = rows(kernels.softmax(64, 1024, block_M=4))
+    assert softmax["X"].count == 1
+    pieces = rows(kernels.online_softmax(64, 8192, block_M=4, block_N=128))["X"]
+    assert pieces == Rows(4, 512.0, 32768.0, True)
+
+
+def test_what_is_ahead_of_many_rows_leaves_the_cache() -> None:
+    few, many = (Rows(count, 64.0, 64.0, True) for count in (4, 512))
+    ahead = [streams([each], False) for each in (few, many)]
+    assert ahead == [4 << 10, 512 << 10]
+    assert streams([few], True) == 16 << 10
+
+    def time_ns(each: Rows, ahead: float) -> float:
+        return rows_ns(each, 64 << 10, 500.0, RATES, "L3", False, ahead, CACHES)
+
+    assert time_ns(few, ahead[0]) == 500.0
+    assert time_ns(many, ahead[1]) == pytest.approx(500 + 1024 * RATES.run_ns("L2", False, 1))
+    # Behind the second cache, too: each row begins anew.
+    assert time_ns(many, 1 << 30) == pytest.approx(1024 * RATES.run_ns("L3", False, 1))
+
+
+def test_rows_that_do_not_go_on_begin_anew() -> None:
+    short, long = (Rows(8, run, run, False) for run in (64.0, 8192.0))
+    found = [
+        rows_ns(each, 64 << 10, 500.0, RATES, "DRAM", True, 0.0, CACHES) for each in (short, long)
+    ]
+    assert found == [pytest.approx(1024 * RATES.run_ns("DRAM", True, 1)), 500.0]
+    # Half a line each: every row is a line of its own.
+    half = rows_ns(replace(short, run=32.0), 64 << 10, 0.0, RATES, "L3", False, 0.0, CACHES)
+    assert half == pytest.approx(2048 * RATES.run_ns("L3", False, 1))
+
+
+def test_narrow_columns_take_longer_than_whole_rows() -> None:
+    narrow, wide = (
+        predict_time(tw.compile(columns(16, n), target="cpu").stats.lowered, MACHINE, 1)
+        for n in (16, 1024)
+    )
+    assert sum(narrow.memory_us.values()) > 2 * sum(wide.memory_us.values())
+
+
+def test_what_was_measured_is_kept_and_a_broken_file_is_measured_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept_bytes: dict[str, bytes] = {}
+
+    class Cache:
+        def get(self, key: str) -> bytes | None:
+            return kept_bytes.get(key)
+
+        def put(self, key: str, data: bytes) -> bool:
+            kept_bytes[key] = data
+            return True
+
+    measured: list[int] = []
+    monkeypatch.setattr(measured_once, "default_cache", Cache)
+    names = frozenset(("a", "b"))
+    numbers = {"a": 1.0, "b": 2.0}
+    once = MeasuredOnce("test", 1, names, lambda: measured.append(1) or numbers, dict)
+    assert once.get() == once.get() == numbers and len(measured) == 1
+    once.forget()
+    assert once.get() == numbers and len(measured) == 1
+    for broken in (b"{", b"[]", b'{"a": 1.0}', b'{"a": 1.0, "b": -2.0}', b'{"a": 1.0, "b": "x"}'):
+        once.forget()
+        kept_bytes.update(dict.fromkeys(kept_bytes, broken))
+        assert once.get() == numbers
+    assert len(measured) == 6

@@ -1,0 +1,389 @@
+"""The time of a block on a core: the code that LLVM makes of it, walked with the block's number.
+
+Nothing is run. Integers and addresses follow from the number of the block; a loop is walked in its
+middle, and counts as often as its branches say, which compare numbers that move by the same step in
+each iteration. A piece of code without loops takes as long as the port with most to do, or as its
+iterations wait for each other: three are followed, and what the third takes longer than the second
+is what each waits. Pieces that are short enough for a core to look past them go on side by side
+(`cpu_ports.overlap`).
+
+What is left out: registers that are spilled, decoding, mispredicted branches. Data are taken to be
+in the innermost cache; `time_model` adds what lies behind it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
+
+from tileworkbench.bench.cpu_ports import AHEAD, Piece, overlap
+from tileworkbench.bench.llvm.costs import ACCESSES, ISSUE, ISSUED, LOADS, STORES, WAIT, Core, Costs
+from tileworkbench.bench.llvm.flow import Flow, longest_step
+from tileworkbench.bench.llvm.instructions import Function, Instruction, parse_functions
+from tileworkbench.bench.llvm.loops import Loop, Shape, shape_of, successors
+from tileworkbench.bench.llvm.values import (
+    Place,
+    Value,
+    Values,
+    compare,
+    evaluate,
+    moved,
+    step,
+    value_of,
+)
+from tileworkbench.compiler.fast_dataclass import dataclass
+
+_TENSOR = re.compile(r"%p\d+$")  # as the emitter names arguments of a launch
+_LINE = 64  # bytes
+_FOLLOWED = 3  # iterations
+_RARE = 0.3  # code that is reached less often holds up nothing
+_CALLED = 4.0  # instructions of a call
+
+
+@dataclass(slots=True)
+class Usage:
+    """What a piece of code takes of a core: nanoseconds of its ports; and whether it loads or
+    stores what is not the block's own.
+    """
+
+    busy: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    instructions: float = 0.0
+    moves: bool = False
+
+    @property
+    def time_ns(self) -> float:
+        """Of the port that takes longest."""
+        return max(self.busy.values(), default=0.0)
+
+
+class BlockTimes:
+    """The times of blocks of a module. `text` is LLVM IR as `optimized_text` gives it."""
+
+    def __init__(self, text: str, core: Core) -> None:
+        self.functions, self.core = parse_functions(text), core
+        self._shapes: dict[str, Shape] = {}
+        self._costs: dict[str, Costs] = {}
+        self._called: dict[tuple[object, ...], list[Piece[Usage]]] = {}
+
+    def block_ns(self, name: str, numbers: Iterable[int]) -> tuple[float, float]:
+        """Nanoseconds of a block of the function `name`, the mean of blocks of these numbers; and
+        what of it are pieces that load or store tensors.
+        """
+        all_ns = moving_ns = 0.0
+        count = 0
+        for number in numbers:
+            count += 1
+            for piece in self._of_block(name, number):
+                time_ns = piece.scale * piece.times * piece.ports.time_ns
+                all_ns += time_ns
+                moving_ns += time_ns * piece.ports.moves
+        return (all_ns / count, moving_ns / count) if count else (0.0, 0.0)
+
+    def _of_block(self, name: str, number: int) -> list[Piece[Usage]]:
+        function = self.functions[name]
+        values: Values = {param: Place(param, 0) for param in function.params if param != "%flag"}
+        values["%block"] = number
+        return self.pieces(name, values)
+
+    def pieces(self, name: str, values: Mapping[str, Value]) -> list[Piece[Usage]]:
+        """The pieces of a call of a function with such arguments."""
+        function = self.functions[name]
+        if name not in self._shapes:
+            self._shapes[name] = shape_of(function)
+            self._costs[name] = Costs(self.core, function)
+        walk = _Walk(self, function, self._shapes[name], self._costs[name], dict(values))
+        return walk.whole()
+
+    def called(self, name: str, args: Iterable[Value | None]) -> list[Piece[Usage]]:
+        """The pieces of a call, which are the same for the same numbers and places in a line."""
+        params = self.functions[name].params
+        known = {
+            param: Place(arg.base, arg.offset % _LINE) if isinstance(arg, Place) else arg
+            for param, arg in zip(params, args, strict=False)
+            if arg is not None
+        }
+        key = (name, *sorted(known.items(), key=lambda item: item[0]))
+        if key not in self._called:
+            self._called[key] = self.pieces(name, known)
+        return self._called[key]
+
+
+class _Walk:
+    """A walk through a function; `pieces` are what was found so far."""
+
+    def __init__(
+        self, times: BlockTimes, function: Function, shape: Shape, costs: Costs, values: Values
+    ) -> None:
+        self.times, self.function, self.shape = times, function, shape
+        self.costs, self.values, self.flow = costs, values, Flow(costs)
+        self.pieces: list[Piece[Usage]] = []
+        self.usage = Usage()
+        # The last store of a block, which a load of the same address takes its value from.
+        self.last_store: Instruction | None = None
+
+    def whole(self) -> list[Piece[Usage]]:
+        self.pass_through(set(self.shape.order), self.function.entry, None)
+        overlap(self.pieces, 1.0)
+        return self.pieces
+
+    def pass_through(self, labels: set[str], entry: str, loop: Loop | None) -> None:
+        """Go through blocks once: a function, or an iteration of a loop."""
+        inner = self.shape.inside(loop)
+        covered = set().union(*(each.blocks for each in inner.values()))
+        often, came = {entry: 1.0}, dict[str, str]()
+        for label in sorted(labels & self.shape.order.keys(), key=self.shape.order.__getitem__):
+            times = often.get(label, 0.0)
+            if not times or (label in covered and label not in inner):
+                continue
+            if label in inner:
+                self.cut()
+                taken = self.loop(inner[label], times, came.get(label))
+            else:
+                taken = self.block(label, times, came.get(label), loop)
+            for (start, end), share in taken.items():
+                if end in labels and (loop is None or end != loop.header):
+                    often[end] = often.get(end, 0.0) + times * share
+                    came.setdefault(end, start)
+        self.cut()
+
+    def cut(self) -> None:
+        """What comes now is another piece."""
+        if self.usage.time_ns:
+            self.pieces.append(Piece(self.usage, 1.0))
+        self.usage = Usage()
+
+    def block(
+        self, label: str, times: float, came: str | None, loop: Loop | None
+    ) -> dict[tuple[str, str], float]:
+        """Add a block; returns how often each edge out of it is taken."""
+        self.last_store = None
+        for each in self.function.blocks[label]:
+            if each.op == "phi":
+                if loop is None or label != loop.header:
+                    arg = each.args[each.labels.index(came) if came in each.labels else 0]
+                    self.put(each.name, value_of(self.values, arg))
+                    self.flow.pass_on(each.name, arg)
+            elif each.op == "br":
+                self.issue(times)
+                return self.branch(label, each)
+            elif each.op == "switch":
+                return {(label, to): 1 / len(each.labels) for to in each.labels}
+            else:
+                self.instruction(each, times)
+        return {}
+
+    def branch(self, label: str, each: Instruction) -> dict[tuple[str, str], float]:
+        if len(each.labels) == 1:
+            return {(label, each.labels[0]): 1.0}
+        taken = value_of(self.values, each.args[0])
+        if isinstance(taken, int):
+            return {(label, each.labels[0 if taken else 1]): 1.0}
+        return {(label, to): 0.5 for to in each.labels}
+
+    def put(self, name: str, value: Value | None) -> None:
+        """A name has a value now, or none that is known."""
+        if value is None:
+            self.values.pop(name, None)
+        else:
+            self.values[name] = value
+
+    def issue(self, count: float) -> None:
+        self.usage.instructions += count
+        self.usage.busy[ISSUE] += count * self.costs.core.cycles(1 / ISSUED)
+
+    def instruction(self, each: Instruction, times: float) -> None:
+        if each.name:
+            self.put(each.name, evaluate(each, self.values))
+        if each.op == "call" and each.detail in self.times.functions:
+            self.call(each, times)
+            return
+        if each.op == "load" and self.last_store and self.last_store.args[1] == each.args[0]:
+            self.flow.pass_on(each.name, self.last_store.args[0])
+            return
+        place = None
+        if each.op in ("load", "store"):
+            place = value_of(self.values, each.args[-1])
+            self.last_store = each if each.op == "store" else None
+            self.usage.moves |= isinstance(place, Place) and _TENSOR.match(place.base) is not None
+        cost = self.costs.of(each)
+        lines = self.lines(each, place)
+        for port, time_ns in cost.busy:
+            self.usage.busy[port] += times * time_ns * (lines if port in _MEMORY else 1.0)
+        self.issue(times * cost.instructions)
+        if times >= _RARE:
+            self.flow.follow(each, cost, place)
+
+    def lines(self, each: Instruction, place: Value | None) -> float:
+        """Two where each register is part of two lines of the cache, else one."""
+        size = min(each.kind.bytes_, self.flow.register_bytes)
+        if not isinstance(place, Place) or size <= _LINE // 4:
+            return 1.0
+        return 2.0 if place.offset % _LINE + size > _LINE else 1.0
+
+    def call(self, each: Instruction, times: float) -> None:
+        """A function of the module, for which code around it waits."""
+        args = [value_of(self.values, arg) for arg in each.args]
+        self.issue(times * _CALLED)
+        self.pieces += [
+            Piece(piece.ports, piece.times * times, piece.scale)
+            for piece in self.times.called(each.detail, args)
+        ]
+
+    def loop(self, loop: Loop, times: float, came: str | None) -> dict[tuple[str, str], float]:
+        """Add all iterations of a loop; returns how often each edge out of it is taken."""
+        phis = [each for each in self.function.blocks[loop.header] if each.op == "phi"]
+        start = {each.name: self.incoming(each, loop, came) for each in phis}
+        back = {each.name: self.incoming(each, loop, None) for each in phis}
+        first = {name: value_of(self.values, arg) for name, arg in start.items()}
+        for name, arg in start.items():
+            self.flow.pass_on(name, arg)
+        conditions = self.conditions(loop, first)
+        second = {name: value_of(self.values, arg) for name, arg in back.items()}
+        steps = {name: step(first[name], second[name]) for name in first}
+        left, trips = _leaves(conditions, self.conditions(loop, second))
+
+        def enter(iteration: int) -> None:
+            for name, value in first.items():
+                by = steps[name]
+                self.put(name, moved(value, None if by is None else by * iteration))
+
+        before = len(self.pieces)
+        if self.shape.inside(loop):
+            enter((trips - 1) // 2)
+            self.pass_through(loop.blocks, loop.header, loop)
+        else:
+            self.innermost(loop, trips, back, enter)
+        for piece in self.pieces[before:]:
+            piece.times *= trips * times
+        overlap(self.pieces[before:], trips * times)
+        return self.exits(loop, left)
+
+    def incoming(self, phi: Instruction, loop: Loop, came: str | None) -> str:
+        """The operand that a phi of a header has on the way in, or on the way back."""
+        is_back = came is None
+        for arg, label in zip(phi.args, phi.labels, strict=True):
+            if (label in loop.latches) == is_back and (is_back or came in (label, None)):
+                return arg
+        pairs = zip(phi.args, phi.labels, strict=True)
+        return next((arg for arg, label in pairs if label not in loop.latches), "")
+
+    def innermost(self, loop: Loop, trips: int, back: Mapping[str, str], enter: _Enter) -> None:
+        """The first iterations of a loop without others; the last one stands for all."""
+        before, waits = len(self.pieces), 0.0
+        times = [self.flow.times(name) for name in back]
+        stored_ns = 0.0
+        followed = min(trips, _FOLLOWED)
+        for iteration in range(followed):
+            del self.pieces[before:]
+            enter(iteration)
+            self.flow.last_store_ns = 0.0
+            self.pass_through(loop.blocks, loop.header, loop)
+            now = [self.flow.ready.get(arg, (0.0,)) for arg in back.values()]
+            if iteration:
+                waits = longest_step(times, now)
+                if stored_ns:
+                    waits = max(waits, self.flow.last_store_ns - stored_ns)
+            times, stored_ns = now, self.flow.last_store_ns
+            for name, arg in back.items():
+                self.flow.pass_on(name, arg)
+        if self.pieces[before:]:
+            usage = self.pieces[-1].ports
+            count = trips * sum(piece.ports.instructions for piece in self.pieces[before:])
+            alone = count / (count + AHEAD) if count else 1.0
+            usage.busy[WAIT] = max(usage.busy[WAIT], alone * waits)
+        rest = (trips - followed) * waits
+        for label in loop.blocks:
+            for each in self.function.blocks[label]:
+                if each.name in self.flow.ready:
+                    ready = self.flow.ready[each.name]
+                    self.flow.ready[each.name] = tuple(time_ns + rest for time_ns in ready)
+
+    def conditions(self, loop: Loop, values: Mapping[str, Value | None]) -> dict[str, _Condition]:
+        """What the branches out of a loop compare in an iteration that begins with such values."""
+        for name, value in values.items():
+            self.put(name, value)
+        covered = {
+            label
+            for each in self.shape.loops.values()
+            if each is not loop and each.header in loop.blocks
+            for label in each.blocks
+        }
+        found: dict[str, _Condition] = {}
+        own = sorted(loop.blocks - covered, key=self.shape.order.__getitem__)
+        for label in own:
+            for each in self.function.blocks[label]:
+                if each.op == "phi" and label != loop.header:
+                    known = (value_of(self.values, arg) for arg in each.args)
+                    self.put(each.name, next((v for v in known if v is not None), None))
+                elif each.op != "phi" and each.name:
+                    self.put(each.name, evaluate(each, self.values))
+            to = successors(self.function, label)
+            if len(to) == 2 and any(each not in loop.blocks for each in to):
+                branch = self.function.blocks[label][-1]
+                test = self.costs.defined.get(branch.args[0]) if branch.args else None
+                if test is not None and test.op == "icmp":
+                    args = tuple(value_of(self.values, arg) for arg in test.args)
+                    found[label] = _Condition(test, args, to[0] in loop.blocks)
+        return found
+
+    def exits(self, loop: Loop, left: str) -> dict[tuple[str, str], float]:
+        """The edges out of a loop that is left at a block, if that is known."""
+        edges = [
+            (label, to)
+            for label in sorted(loop.blocks, key=self.shape.order.__getitem__)
+            for to in successors(self.function, label)
+            if to not in loop.blocks and left in (label, "")
+        ]
+        return {edge: 1 / len(edges) for edge in edges}
+
+
+_MEMORY = frozenset((LOADS, STORES, ACCESSES))
+_Enter = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Condition:
+    """A comparison with its operands in an iteration, and whether the loop goes on if it holds."""
+
+    test: Instruction
+    args: tuple[Value | None, ...]
+    stays: bool
+
+    def goes_on(self, first: int, second: int) -> bool:
+        """With these operands."""
+        kind = self.test.kind
+        return compare(self.test.detail, first, second, kind.bits) == self.stays
+
+
+def _leaves(first: Mapping[str, _Condition], second: Mapping[str, _Condition]) -> tuple[str, int]:
+    """The block at which a loop is left, and after how many iterations: from what its branches
+    compare in the first and in the second. Where nothing is known there is one.
+    """
+    found = {
+        label: trips
+        for label, condition in first.items()
+        if (trips := _trips(condition, second[label].args)) is not None
+    }
+    left = min(found, key=found.__getitem__, default="")
+    return left, max(found.get(left, 1), 1)
+
+
+def _trips(condition: _Condition, later: tuple[Value | None, ...]) -> int | None:
+    (a, b), (c, d) = condition.args, later
+    if not isinstance(a, int) or not isinstance(b, int):
+        return None
+    if not condition.goes_on(a, b):
+        return 1
+    if not isinstance(c, int) or not isinstance(d, int):
+        return None
+    nearer = (c - a) - (d - b)
+    if not nearer:
+        return None
+    # They meet after so many iterations; around there the comparison changes.
+    meet = (b - a) // nearer
+    for iteration in range(max(meet - 1, 1), meet + 3):
+        if not condition.goes_on(a + iteration * (c - a), b + iteration * (d - b)):
+            return iteration + 1
+    return None

@@ -1,0 +1,365 @@
+"""What an instruction of LLVM IR costs a core: time of its ports, and until its result is there.
+
+Times are those that were measured of such operations (`operation_rates.py`). Multiplications and
+additions have ports of their own, half of those for arithmetic, as on most processors: two fused
+multiply-adds at once are the peak. What LLVM makes no instruction of is free: parts of vectors that
+are whole registers, elements that a load broadcasts, products that become part of a sum, addresses.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+
+from tileworkbench.bench.llvm.instructions import Function, Instruction, Kind
+from tileworkbench.bench.operation_rates import (
+    ACCESS,
+    ACCUMULATED,
+    CHAIN,
+    CYCLE,
+    DIVISION,
+    INTEGER,
+    LOAD,
+    MULTIPLIED,
+    SIMPLE,
+    STORE,
+    OperationRates,
+)
+from tileworkbench.compiler.fast_dataclass import dataclass
+
+ARITHMETIC, MULTIPLY, ADD, SHUFFLE = "arithmetic", "multiply", "add", "shuffle"
+LOADS, STORES, ACCESSES, DIVIDER, DIVIDER_OF_INTEGERS = (
+    *("load", "store", "access", "divider", "integer divider"),
+)
+ISSUE, WAIT = "issue", "wait"
+
+ISSUED = 6.0  # instructions a cycle
+# In cycles: until a number from the innermost cache is there, a quotient of integers, by a constant
+# and by another, an update that no other core may interrupt, a lane gathered or scattered, a
+# function of the C library.
+_LOADED, _CONSTANT_QUOTIENT, _QUOTIENT, _DIVIDES, _ATOMIC = 5.0, 5.0, 12.0, 6.0, 20.0
+_GATHERED, _SCATTERED, _LIBRARY = 0.5, 1.0, 40.0
+_LATE = 4.0  # quotients and roots, in additions
+_ONE_OF_MANY = 0.5  # a quotient or root of one element takes so much of a vector's
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """A core: nanoseconds of operations, the width of its registers, those of a fused multiply-add
+    of a register, and those of the dot products of one by the type of their elements.
+    """
+
+    rates: OperationRates
+    vector_bits: int
+    fused_ns: float
+    dots_ns: Mapping[str, float]
+    has_fma: bool = True
+
+    def cycles(self, count: float) -> float:
+        """Nanoseconds of so many cycles."""
+        return count * self.rates.of(CYCLE)
+
+    def registers(self, kind: Kind) -> float:
+        """How many a value takes; at least one operation is done on it."""
+        if kind.lanes <= 1:
+            return 1.0
+        return max(1.0, kind.lanes * max(kind.bits, 8) / self.vector_bits)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Nanoseconds of ports, the number of instructions, and nanoseconds from each operand to the
+    result; the last one counts for operands that are not listed.
+    """
+
+    busy: tuple[tuple[str, float], ...] = ()
+    instructions: float = 0.0
+    latencies: tuple[float, ...] = (0.0,)
+
+    def latency(self, operand: int) -> float:
+        """From an operand by its number."""
+        return self.latencies[min(operand, len(self.latencies) - 1)]
+
+
+FREE = Cost()
+
+
+class Costs:
+    """The costs of the instructions of a function."""
+
+    def __init__(self, core: Core, function: Function) -> None:
+        self.core = core
+        self.defined: dict[str, Instruction] = {}
+        self.users: dict[str, list[Instruction]] = {}
+        for block in function.blocks.values():
+            for each in block:
+                self.defined[each.name] = each
+                for arg in each.args:
+                    if arg.startswith("%"):
+                        self.users.setdefault(arg, []).append(each)
+        self.add_ns, self.cycle_ns = core.rates.of(CHAIN), core.cycles(1)
+
+    def of(self, each: Instruction) -> Cost:
+        """What an instruction costs; loads and stores as those within a line of the cache."""
+        special = _OPERATIONS.get(each.op)
+        if special is not None:
+            return special(self, each)
+        if each.kind.lanes > 1:
+            return self.on_integers(each, 3.0 if each.op == "mul" and each.kind.bits > 16 else 1.0)
+        return Cost((), 1.0, (self.cycle_ns,))
+
+    def uses(self, each: Instruction) -> int:
+        """How often a result is used."""
+        return len(self.users.get(each.name, ()))
+
+    def busy(self, registers: float, port: str = "") -> tuple[tuple[str, float], ...]:
+        """So many vectors of arithmetic, on a port of their own if named."""
+        ports = ((ARITHMETIC, registers * self.core.rates.of(SIMPLE)),)
+        return (*ports, (port, registers * self.core.fused_ns)) if port else ports
+
+    def arithmetic(self, each: Instruction, port: str, latency: float, times: float = 1.0) -> Cost:
+        registers = times * self.core.registers(each.kind)
+        return Cost(self.busy(registers, port), registers, (latency,))
+
+    def on_integers(self, each: Instruction, times: float = 1.0) -> Cost:
+        registers = times * self.core.registers(each.kind)
+        busy = ((ARITHMETIC, registers * self.core.rates.of(INTEGER)),)
+        return Cost(busy, registers, (self.cycle_ns,))
+
+    def load(self, each: Instruction) -> Cost:
+        """A vector that one operation uses is part of that instruction."""
+        registers = self.core.registers(each.kind)
+        rate = self.core.rates.of
+        is_folded = each.kind.lanes > 1 and self.uses(each) == 1
+        busy = ((LOADS, registers * rate(LOAD)), (ACCESSES, registers * rate(ACCESS)))
+        latency = self.core.cycles(_LOADED)
+        return Cost(busy, 0.0 if is_folded else registers, (latency,))
+
+    def store(self, each: Instruction) -> Cost:
+        registers, rate = self.core.registers(each.kind), self.core.rates.of
+        busy = ((STORES, registers * rate(STORE)), (ACCESSES, registers * rate(ACCESS)))
+        return Cost(busy, registers)
+
+    def sum(self, each: Instruction) -> Cost:
+        """An addition, with the product that LLVM makes part of it."""
+        products = [self.is_fused(arg) for arg in each.args]
+        if not any(products):
+            return self.arithmetic(each, ADD, self.add_ns)
+        registers, rate = self.core.registers(each.kind), self.core.rates.of
+        product = products.index(True)
+        late = tuple(rate(MULTIPLIED if at == product else ACCUMULATED) for at in range(2))
+        return Cost(self.busy(registers, MULTIPLY), registers, late)
+
+    def product(self, each: Instruction) -> Cost:
+        if self.is_fused(each.name):
+            return FREE
+        return self.arithmetic(each, MULTIPLY, self.core.rates.of(MULTIPLIED))
+
+    def is_fused(self, name: str) -> bool:
+        """Whether a value is a product that only sums use."""
+        made, users = self.defined.get(name), self.users.get(name, ())
+        return (
+            self.core.has_fma
+            and made is not None
+            and made.op == "fmul"
+            and len(users) == 1
+            and users[0].op in ("fadd", "fsub")
+            and users[0].is_contract
+        )
+
+    def logic(self, each: Instruction) -> Cost:
+        """Signs, comparisons and choices, which any port for arithmetic does."""
+        if each.mask or (each.op == "select" and each.kind.lanes <= 1 and not each.kind.is_float):
+            return Cost((), 0.0 if each.mask else 1.0, (0.0 if each.mask else self.cycle_ns,))
+        return self.arithmetic(each, "", self.cycle_ns)
+
+    def quotient(self, each: Instruction) -> Cost:
+        return self.divides(each, DIVISION, _LATE)
+
+    def divides(self, each: Instruction, operation: str, additions: float) -> Cost:
+        registers = self.core.registers(each.kind)
+        part = _ONE_OF_MANY if each.kind.lanes == 1 else 1.0
+        time_ns = part * registers * self.core.rates.of(operation)
+        busy = (*self.busy(registers, MULTIPLY), (DIVIDER, time_ns))
+        return Cost(busy, registers, (additions * self.add_ns,))
+
+    def integer_quotient(self, each: Instruction) -> Cost:
+        if each.args[1].lstrip("-").isdigit():  # becomes a product
+            return Cost((), 4.0, (self.core.cycles(_CONSTANT_QUOTIENT),))
+        busy = ((DIVIDER_OF_INTEGERS, self.core.cycles(_DIVIDES)),)
+        return Cost(busy, 2.0, (self.core.cycles(_QUOTIENT),))
+
+    def comparison(self, each: Instruction) -> Cost:
+        if each.kind.lanes > 1:
+            return self.on_integers(each)
+        is_branch = [user.op for user in self.users.get(each.name, ())] == ["br"]
+        return Cost((), 0.0 if is_branch else 1.0, (self.cycle_ns,))
+
+    def conversion(self, each: Instruction) -> Cost:
+        """A change of width moves lanes besides."""
+        wider = max(each.kind, each.source, key=lambda kind: kind.bits)
+        registers = self.core.registers(Kind(each.kind.lanes, wider.bits))
+        busy, count = self.busy(registers, MULTIPLY), registers
+        if each.kind.lanes > 1 and each.kind.bits != each.source.bits:
+            busy, count = (*busy, *self.busy(registers, SHUFFLE)), 2 * registers
+        return Cost(busy, count, (self.add_ns,))
+
+    def extension(self, each: Instruction) -> Cost:
+        """Integers of other widths; those of addresses are part of them."""
+        if each.kind.lanes <= 1:
+            return FREE
+        wider = max(each.kind, each.source, key=lambda kind: kind.bits)
+        registers = self.core.registers(Kind(each.kind.lanes, wider.bits))
+        busy = ((ARITHMETIC, registers * self.core.rates.of(INTEGER)),)
+        return Cost(busy, registers, (self.cycle_ns,))
+
+    def element(self, each: Instruction) -> Cost:
+        """An element into or out of a vector; the first one is where a number is anyway."""
+        first = each.args[0] in ("poison", "undef") or each.args[-1] == "0"
+        if first and (each.op == "extractelement" or each.args[0] in ("poison", "undef")):
+            return FREE
+        return Cost(self.busy(1.0, SHUFFLE), 1.0, (self.add_ns / 2,))
+
+    def shuffle(self, each: Instruction) -> Cost:
+        if self.takes_registers(each) or self.is_broadcast_load(each):
+            return FREE
+        registers = self.core.registers(Kind(len(each.mask), each.kind.bits))
+        return Cost(self.busy(registers, SHUFFLE), registers, (0.75 * self.add_ns,))
+
+    def takes_registers(self, each: Instruction) -> bool:
+        """Whether every register of the result is one of the operands'."""
+        lanes = max(1, self.core.vector_bits // max(each.kind.bits, 1))
+        for start in range(0, len(each.mask), lanes):
+            part = enumerate(each.mask[start : start + lanes])
+            offsets = {lane - at for at, lane in part if lane is not None}
+            if len(offsets) > 1 or any(offset % lanes for offset in offsets):
+                return False
+        return True
+
+    def is_broadcast_load(self, each: Instruction) -> bool:
+        """Whether all lanes are a number that a load can put there."""
+        if any(each.mask):
+            return False
+        made = self.defined.get(each.args[0])
+        while made is not None and made.op == "bitcast":
+            made = self.defined.get(made.args[0])
+        if made is None or made.op != "insertelement":
+            return False
+        number = self.defined.get(made.args[1])
+        return number is not None and number.op == "load"
+
+    def atomic(self, each: Instruction) -> Cost:
+        time_ns = self.core.cycles(_ATOMIC)
+        return Cost(((WAIT, time_ns),), 1.0, (time_ns,))
+
+    def free(self, each: Instruction) -> Cost:
+        return FREE
+
+    def call(self, each: Instruction) -> Cost:
+        """An intrinsic, or a function of the C library."""
+        for part, cost in _INTRINSICS.items():
+            if part in each.detail:
+                return cost(self, each)
+        if each.detail.startswith("llvm."):
+            is_vector = each.kind.lanes > 1
+            return self.on_integers(each) if is_vector else Cost((), 1.0, (self.cycle_ns,))
+        time_ns = self.core.cycles(_LIBRARY)
+        return Cost(((ARITHMETIC, time_ns),), _LIBRARY, (time_ns,))
+
+    def fused(self, each: Instruction) -> Cost:
+        registers, rate = self.core.registers(each.kind), self.core.rates.of
+        late = (rate(MULTIPLIED), rate(MULTIPLIED), rate(ACCUMULATED))
+        return Cost(self.busy(registers, MULTIPLY), registers, late)
+
+    def dot(self, each: Instruction) -> Cost:
+        """Products of pairs or fours that are added to a register of sums."""
+        dtype = "bfloat16" if "bf16" in each.detail else "int8"
+        registers, rate = self.core.registers(each.kind), self.core.rates.of
+        busy = ((MULTIPLY, registers * self.core.dots_ns[dtype]), *self.busy(registers))
+        return Cost(busy, registers, (rate(ACCUMULATED), rate(MULTIPLIED)))
+
+    def reduction(self, each: Instruction) -> Cost:
+        """Registers are combined first, then halves of the last one."""
+        lanes, _, bits = re.findall(r"\.v(\d+)([if])(\d+)", each.detail)[0]
+        registers = max(1.0, int(lanes) * int(bits) / self.core.vector_bits)
+        halves = math.log2(min(int(lanes), self.core.vector_bits // int(bits)))
+        busy = (*self.busy(registers - 1 + halves, ADD), *self.busy(halves, SHUFFLE))
+        late = (math.log2(registers) + 1.75 * halves) * self.add_ns
+        return Cost(busy, registers - 1 + 2 * halves, (late,))
+
+    def root(self, each: Instruction) -> Cost:
+        return self.divides(each, "sqrt", _LATE + 1)
+
+    def power_of_two(self, each: Instruction) -> Cost:
+        return self.arithmetic(each, MULTIPLY, 1.5 * self.add_ns, 2.0)
+
+    def permutation(self, each: Instruction) -> Cost:
+        return self.arithmetic(each, SHUFFLE, self.add_ns)
+
+    def extremum(self, each: Instruction) -> Cost:
+        return self.arithmetic(each, "", self.add_ns)
+
+    def emulated_extremum(self, each: Instruction) -> Cost:
+        """A comparison, a choice, and NaN."""
+        return self.arithmetic(each, "", 1.5 * self.add_ns, 3.0)
+
+    def rounding(self, each: Instruction) -> Cost:
+        return self.arithmetic(each, MULTIPLY, 1.5 * self.add_ns)
+
+    def gather(self, each: Instruction) -> Cost:
+        time_ns = each.kind.lanes * self.core.cycles(_GATHERED)
+        return Cost(((LOADS, time_ns),), 1.5 * each.kind.lanes, (self.core.cycles(_ATOMIC),))
+
+    def stored_lanes(self, each: Instruction) -> Cost:
+        """A masked or scattered store, whose type stands in its name."""
+        lanes, _, bits = re.findall(r"\.v(\d+)([ifb]+)(\d+)", each.detail)[0]
+        if "scatter" in each.detail:
+            return Cost(((STORES, int(lanes) * self.core.cycles(_SCATTERED)),), 1.5 * int(lanes))
+        registers = self.core.registers(Kind(int(lanes), int(bits)))
+        return Cost(((STORES, registers * self.core.rates.of(STORE)),), registers)
+
+    def block_of_memory(self, each: Instruction) -> Cost:
+        """Vectors of bytes that are set or copied."""
+        size = int(each.args[2]) if each.args[2].isdigit() else 64
+        vectors = 8 * size / self.core.vector_bits
+        return Cost(((STORES, vectors * self.core.rates.of(STORE)),), vectors)
+
+
+Costing = Callable[[Costs, Instruction], Cost]
+
+_OPERATIONS: Mapping[str, Costing] = {
+    **{"load": Costs.load, "store": Costs.store, "fadd": Costs.sum, "fsub": Costs.sum},
+    **{"fmul": Costs.product, "fdiv": Costs.quotient, "frem": Costs.quotient},
+    **dict.fromkeys(("fneg", "fcmp", "select"), Costs.logic),
+    **dict.fromkeys(("udiv", "sdiv", "urem", "srem"), Costs.integer_quotient),
+    **dict.fromkeys(("sitofp", "uitofp", "fptosi", "fptoui", "fpext", "fptrunc"), Costs.conversion),
+    **dict.fromkeys(("sext", "zext", "trunc"), Costs.extension),
+    **{"icmp": Costs.comparison, "shufflevector": Costs.shuffle, "call": Costs.call},
+    **dict.fromkeys(("insertelement", "extractelement"), Costs.element),
+    **dict.fromkeys(("cmpxchg", "atomicrmw"), Costs.atomic),
+    **dict.fromkeys(
+        (
+            *("bitcast", "freeze", "getelementptr", "alloca", "ptrtoint", "inttoptr", "fence"),
+            *("ret", "unreachable", "phi"),
+        ),
+        Costs.free,
+    ),
+}
+
+# The first that is part of a name.
+_INTRINSICS: Mapping[str, Costing] = {
+    **dict.fromkeys(("llvm.fma", "llvm.fmuladd"), Costs.fused),
+    **dict.fromkeys(("dpbf16", "vpdpbus"), Costs.dot),
+    **{"vector.reduce": Costs.reduction, "llvm.sqrt": Costs.root, "gather": Costs.gather},
+    **{"masked.load": Costs.load, "masked.store": Costs.stored_lanes},
+    **{"scatter": Costs.stored_lanes, "scalef": Costs.power_of_two, "range": Costs.extremum},
+    **dict.fromkeys(("permvar", "vpermi", "pshuf", "vperm"), Costs.permutation),
+    **dict.fromkeys(
+        ("floor", "ceil", "rint", "nearbyint", "trunc", "rndscale", "llvm.round"), Costs.rounding
+    ),
+    **dict.fromkeys(("maximum", "minimum", "maxnum", "minnum"), Costs.emulated_extremum),
+    **dict.fromkeys(("fabs", "copysign"), Costs.logic),
+    **dict.fromkeys(("lifetime", "assume", "expect", "prefetch", "dbg."), Costs.free),
+    **dict.fromkeys(("memset", "memcpy", "memmove"), Costs.block_of_memory),
+}

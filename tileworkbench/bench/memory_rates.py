@@ -1,0 +1,196 @@
+"""What lines of the cache cost a core that nobody fetches ahead: nanoseconds of a run of lines.
+
+The rows of a block lie in pages apart from each other where its tile is narrower than the tensor.
+A run of lines in one page is fetched with what its first lines have under way at once; only from
+some dozen lines on is the processor's prefetcher ahead. Runs are loaded or stored to, column after
+column, at places that are powers of two apart, as those of most tensors are: then they share few
+places of the cache, too. Each is measured once (about a second) and kept with the machine.
+
+`kept_part` is how much of the last cache can be filled before it begins to lose data: others use it
+as well, other guests of the host too. It follows from the time of a read of half its size, beside
+those of a quarter and of four times as much.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tileworkbench.bench.measured_once import MeasuredOnce, Numbers
+from tileworkbench.bench.probes import Probe, ProbeRunner, host_isa, module_text, touched_memory
+from tileworkbench.compiler.device.host import processor
+from tileworkbench.compiler.emit.llvm.isa import Isa
+from tileworkbench.compiler.emit.llvm.text import FunctionWriter, VectorType
+from tileworkbench.compiler.fast_dataclass import dataclass
+
+LINE_BYTES, PAGE_BYTES = 64, 4096
+RUNS = (1, 4, 16, 64)
+"""Lines of the runs that are measured; the longest is a page."""
+
+_APART = 2 * PAGE_BYTES
+_COLUMNS = 8  # runs of a row that are walked
+_TIMES = 5  # each is measured, of which the median counts
+_LEAST_RUNS = 10_000  # of a measurement, or the call would count
+_SCHEMA = 1
+_KEPT_PART = "kept part"
+_LEVELS = ("L2", "L3", "DRAM")
+
+# An EPYC of 2024 (Zen 5), for machines that are only described.
+_ASSUMED: Mapping[str, tuple[float, ...]] = {
+    **{"L2 load": (1.6, 2.5, 7.8, 31.0), "L2 store": (5.7, 6.0, 8.1, 31.0)},
+    **{"L3 load": (3.0, 4.5, 12.0, 40.0), "L3 store": (8.3, 10.0, 16.0, 38.0)},
+    **{"DRAM load": (5.5, 17.0, 60.0, 110.0), "DRAM store": (8.5, 15.0, 55.0, 110.0)},
+}
+_ASSUMED_KEPT = 1 / 3
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRates:
+    """Nanoseconds of runs of `RUNS` lines, by level and ``load`` or ``store``; and the part of the
+    last cache that holds data.
+    """
+
+    runs_ns: Mapping[str, tuple[float, ...]]
+    kept_part: float
+
+    def run_ns(self, level: str, stored: bool, lines: float) -> float:
+        """A run of so many lines of a level; between those measured, by the logarithms."""
+        times = self.runs_ns.get(f"{level} {'store' if stored else 'load'}", (0.0,) * len(RUNS))
+        if lines >= RUNS[-1]:
+            return times[-1] * lines / RUNS[-1]
+        place = max(math.log(max(lines, 1.0)), 0.0)
+        return math.exp(float(np.interp(place, np.log(RUNS), np.log(np.maximum(times, 1e-3)))))
+
+
+def assumed_memory() -> MemoryRates:
+    """The rates of an ordinary server."""
+    return MemoryRates(_ASSUMED, _ASSUMED_KEPT)
+
+
+def memory_rates() -> MemoryRates:
+    """The rates of this machine; measured on first use.
+
+    Raises `UnsupportedError` where nothing can be compiled.
+    """
+    return once.get()
+
+
+def measure_memory() -> Numbers:
+    """Measure all runs on one thread, and the last cache."""
+    caches = processor.cache_sizes()
+    largest = 4 * max(caches.l3, 4 * caches.l2)
+    sizes = {"L2": caches.l2 // 2, "L3": caches.l3 // 4, "DRAM": largest}
+    memory = touched_memory(largest + (1 << 20))
+    found = dict[str, float]()
+    for level, size in sizes.items():
+        for kind in ("load", "store"):
+            for lines in RUNS:
+                enough = size >= 2 * _APART
+                time_ns = _usual_ns(kind, lines, size, memory) if enough else 0.0
+                # A cache that is not there serves nothing.
+                found[f"{level} {kind} {lines}"] = max(time_ns, 1e-3)
+    found[_KEPT_PART] = _kept_part(memory, caches.l3, largest)
+    return found
+
+
+def kept_part(whole_ns: float, half_ns: float, far_ns: float) -> float:
+    """How much of a cache is filled before it begins to lose data, if what it has of more falls
+    with the logarithm to nothing at its size: from the times of a line of data that it has, of half
+    its size, and of much more.
+    """
+    if far_ns <= whole_ns:
+        return _ASSUMED_KEPT
+    held = min(max((far_ns - half_ns) / (far_ns - whole_ns), 0.25), 1.0)
+    return float(0.5 ** (1 / held))
+
+
+def _kept_part(memory: NDArray[np.uint8], cache: int, largest: int) -> float:
+    if cache < 8 * _APART:
+        return _ASSUMED_KEPT
+    sizes = (cache // 4, cache // 2, largest)
+    return kept_part(*(_usual_ns("load", 0, size, memory) / (size / LINE_BYTES) for size in sizes))
+
+
+def _usual_ns(kind: str, lines: int, size: int, memory: NDArray[np.uint8]) -> float:
+    """Nanoseconds of a run, the median of some walks; of all memory in a row for no lines."""
+    runner = ProbeRunner(run_probe(kind, lines, size, host_isa()), 1, memory=memory)
+    rows = max(size // _APART, 1)
+    runs = rows * _columns(lines) if lines else 1
+    repeats = -(-_LEAST_RUNS // runs) if lines else 1
+    runner.run(repeats)
+    taken = []
+    for _ in range(_TIMES):
+        start = time.perf_counter_ns()
+        runner.run(repeats)
+        taken.append(time.perf_counter_ns() - start)
+    return statistics.median(taken) / runs / repeats
+
+
+def _columns(lines: int) -> int:
+    return min(_COLUMNS, _APART // (lines * LINE_BYTES))
+
+
+def run_probe(kind: str, lines: int, size: int, isa: Isa) -> Probe:
+    """Walks runs of so many lines down the rows of `size` bytes, some columns of them, or all bytes
+    in a row for 0 lines. ``load`` leaves the sums of what it has read in the first vector.
+    """
+    writer = FunctionWriter("work", "void", "ptr %area, i64 %bytes, i64 %repeats")
+    vector = VectorType("float", isa.lanes(4))
+    row_bytes = _APART if lines else PAGE_BYTES
+    run_bytes = lines * LINE_BYTES or PAGE_BYTES
+    columns = _columns(lines) if lines else 1
+    step = isa.vector_bits // 8
+
+    def run(row: str, column: str, sums: list[str]) -> list[str]:
+        start = writer.let(f"add i64 {row}, {column}")
+        base = writer.let(f"getelementptr i8, ptr %area, i64 {start}")
+        for offset in range(0, run_bytes, step):
+            place = writer.let(f"getelementptr i8, ptr {base}, i64 {offset}")
+            if kind == "store":
+                writer.do(f"store {vector} {vector.constant(1.0)}, ptr {place}, align {step}")
+            else:
+                at = offset // step % len(sums)
+                value = writer.let(f"load {vector}, ptr {place}, align {step}")
+                sums = [*sums]
+                sums[at] = writer.let(f"fadd {vector} {sums[at]}, {value}")
+        return sums
+
+    def walk(column: str, sums: list[str]) -> list[str]:
+        carried = [(vector, each) for each in sums]
+        last = max(size // row_bytes, 1) * row_bytes
+        return writer.counted_loop(
+            last, row_bytes, lambda row, each: run(row, column, each), carried
+        )
+
+    def again(counter: str, sums: list[str]) -> list[str]:
+        carried = [(vector, each) for each in sums]
+        return writer.counted_loop(columns * run_bytes, run_bytes, walk, carried)
+
+    zeros = [(vector, vector.constant(0.0))] * (4 if kind == "load" else 0)
+    ends = writer.counted_loop("%repeats", 1, again, zeros)
+    if ends:
+        total = ends[0]
+        for each in ends[1:]:
+            total = writer.let(f"fadd {vector} {total}, {each}")
+        writer.do(f"store {vector} {total}, ptr %area, align {step}")
+    return Probe(f"{kind} {lines} lines", module_text(writer), 1)
+
+
+def _made(numbers: Numbers) -> MemoryRates:
+    kinds = [f"{level} {kind}" for level in _LEVELS for kind in ("load", "store")]
+    runs = {name: tuple(numbers[f"{name} {lines}"] for lines in RUNS) for name in kinds}
+    return MemoryRates(runs, numbers[_KEPT_PART])
+
+
+_NAMES = frozenset(
+    (
+        _KEPT_PART,
+        *(f"{level} {kind} {n}" for level in _LEVELS for kind in ("load", "store") for n in RUNS),
+    )
+)
+once = MeasuredOnce("memory", _SCHEMA, _NAMES, measure_memory, _made)
