@@ -1,5 +1,5 @@
-"""Kernels for `cost_cases.py` that were written, with their configurations, before the model or the
-clock had seen any of them. One has been looked at since; `cost_cases.py` says which.
+"""Kernels for `cost_cases.py` that were held out when they were written, and have been looked at
+since.
 """
 
 from __future__ import annotations

@@ -15,7 +15,9 @@ from torch.nn.functional import huber_loss
 import tileworkbench as tw
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-MODULES = ("cost_user_kernels", "cost_new_kernels", "cost_held_out_kernels")
+MODULES = (
+    *("cost_user_kernels", "cost_new_kernels", "cost_held_out_kernels", "cost_unseen_kernels"),
+)
 M, N, K = 32, 64, 48
 
 
@@ -47,6 +49,7 @@ def decaying_sums(X: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
 
 
 X, Y = of(M, N), of(N, M).T.contiguous()
+A, B = of(M, K), of(N, K)
 BOTH = {"block_M": (1, 8), "block_N": (16, 64)}
 ROWS = {"block_M": (1, 4, 16)}
 
@@ -138,6 +141,44 @@ CASES: dict[str, tuple[tuple[int, ...], dict[str, tuple[int, ...]], tuple[Any, .
         lambda x, u, v: (x @ u).sigmoid() * (x @ v),
     ),
     "half_softmax": ((M, N), ROWS, (X.bfloat16(),), lambda x: x.float().softmax(1).bfloat16()),
+    "unit_columns": ((M, N), BOTH, (X,), lambda x: x / x.norm(dim=0)),
+    "batched_gemv": (
+        (3, M, N),
+        {"block_M": (1, 8), "block_K": (16, 64)},
+        (of(3, M, N), of(3, N)),
+        lambda a, x: (a @ x[..., None])[..., 0],
+    ),
+    "sequence_convolution": (
+        (M, K, N),
+        {"block_L": (8, 32), "block_F": (16, 64)},
+        (of(M + 2, K), of(3, K, N)),
+        lambda x, w: sum(x[t : t + M] @ w[t] for t in range(3)),
+    ),
+    "radial_kernel": (
+        (M, N, K),
+        {"block_M": (16, 32), "block_N": (16, 64), "block_D": (16, 48)},
+        (A, B, (A * A).sum(1), (B * B).sum(1)),
+        lambda a, b, *_: (-(torch.cdist(a, b) ** 2) / K).exp(),
+    ),
+    "entropies": ((M, N), BOTH, (X,), lambda x: -(x.abs() * (x.abs() + 1e-9).log()).sum(1)),
+    "moving_average": (
+        (M, N),
+        BOTH,
+        (of(M + 7, N),),
+        lambda x: x.unfold(0, 8, 1).mean(2),
+    ),
+    "soft_values": (
+        (M, N, K),
+        {"block_M": (8, 32), "block_N": (16, 64)},
+        (X, of(N, K)),
+        lambda s, v: s.softmax(1) @ v,
+    ),
+    "scaled_bytes_product": (
+        (M, N, K),
+        {"block_M": (16, 32), "block_N": (32, 64), "block_K": (16, 48)},
+        (below(100, M, K, dtype=torch.int8), of(M), of(K, N)),
+        lambda a, s, b: (a * s[:, None]) @ b,
+    ),
 }
 
 

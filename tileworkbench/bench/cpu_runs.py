@@ -41,7 +41,7 @@ class Rows:
 def rows_of(grid: GridWork) -> dict[Buffer, Rows]:
     """The rows that a block of a grid accesses of each tensor whose elements are in a row."""
     reused = next(iter(grid.reused.values()))
-    found: dict[Buffer, Rows] = {}
+    by_tensor: dict[Buffer, Rows] = {}
     for buffer, (index, extent) in reused.whole.extents.items():
         if buffer.scope != "global":
             continue
@@ -52,8 +52,8 @@ def rows_of(grid: GridWork) -> dict[Buffer, Rows]:
         count = math.prod(trips for stride, trips in strides.items() if stride >= PAGE_BYTES)
         by = shift(index, grid.loop.var, reused.env, 1, reused.reuse.lets) or 0
         goes_on = 0 < abs(by) * size <= run or any(0 < stride <= run for stride in near)
-        found[buffer] = Rows(count, run, run * math.prod(near.values()), goes_on)
-    return found
+        by_tensor[buffer] = Rows(count, run, run * math.prod(near.values()), goes_on)
+    return by_tensor
 
 
 def streams(rows: Iterable[Rows], fetches_ahead: bool) -> float:

@@ -34,6 +34,7 @@ RUNS = (1, 4, 16, 64)
 
 _APART = 2 * PAGE_BYTES
 _COLUMNS = 8  # runs of a row that are walked
+_LARGEST = 256 << 20  # bytes walked of memory, unless the last cache is larger
 _TIMES = 5  # each is measured, of which the median counts
 _LEAST_RUNS = 10_000  # of a measurement, or the call would count
 _SCHEMA = 1
@@ -83,19 +84,19 @@ def memory_rates() -> MemoryRates:
 def measure_memory() -> Numbers:
     """Measure all runs on one thread, and the last cache."""
     caches = processor.cache_sizes()
-    largest = 4 * max(caches.l3, 4 * caches.l2)
+    largest = min(4 * max(caches.l3, 4 * caches.l2), max(_LARGEST, 2 * caches.l3))
     sizes = {"L2": caches.l2 // 2, "L3": caches.l3 // 4, "DRAM": largest}
     memory = touched_memory(largest + (1 << 20))
-    found = dict[str, float]()
+    times = dict[str, float]()
     for level, size in sizes.items():
         for kind in ("load", "store"):
             for lines in RUNS:
                 enough = size >= 2 * _APART
                 time_ns = _usual_ns(kind, lines, size, memory) if enough else 0.0
                 # A cache that is not there serves nothing.
-                found[f"{level} {kind} {lines}"] = max(time_ns, 1e-3)
-    found[_KEPT_PART] = _kept_part(memory, caches.l3, largest)
-    return found
+                times[f"{level} {kind} {lines}"] = max(time_ns, 1e-3)
+    times[_KEPT_PART] = _kept_part(memory, caches.l3, largest)
+    return times
 
 
 def kept_part(whole_ns: float, half_ns: float, far_ns: float) -> float:

@@ -100,6 +100,11 @@ FAMILIES: Mapping[str, Family] = {
 }
 
 EXCEPTIONS: Mapping[str, tuple[Config, str]] = {
+    "matmul": (
+        (128, 128, 32),
+        "measured 2026-11-29, AMD Zen 5: blocks 16 deep, the model's first, are the same code; "
+        "programs that are no processor's want more",
+    ),
     "flash_attention": (
         (64, 64),
         "measured 2026-11-28, AMD Zen 4, 1 thread: blocks of 128 x 128, the model's first, take "

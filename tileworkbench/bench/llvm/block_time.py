@@ -69,17 +69,20 @@ class BlockTimes:
 
     def block_ns(self, name: str, numbers: Iterable[int]) -> tuple[float, float]:
         """Nanoseconds of a block of the function `name`, the mean of blocks of these numbers; and
-        what of it are pieces that load or store tensors.
+        what of it are pieces that load or store tensors. Where the first two are the same, all are.
         """
-        all_ns = moving_ns = 0.0
-        count = 0
+        blocks: list[tuple[float, float]] = []
         for number in numbers:
-            count += 1
-            for piece in self._of_block(name, number):
-                time_ns = piece.scale * piece.times * piece.ports.time_ns
-                all_ns += time_ns
-                moving_ns += time_ns * piece.ports.moves
-        return (all_ns / count, moving_ns / count) if count else (0.0, 0.0)
+            times = [
+                (piece.scale * piece.times * piece.ports.time_ns, piece.ports.moves)
+                for piece in self._of_block(name, number)
+            ]
+            all_ns = sum(time_ns for time_ns, _ in times)
+            blocks.append((all_ns, sum(time_ns for time_ns, moves in times if moves)))
+            if len(blocks) == 2 and blocks[0] == blocks[1]:
+                break
+        count = max(len(blocks), 1)
+        return sum(each for each, _ in blocks) / count, sum(each for _, each in blocks) / count
 
     def _of_block(self, name: str, number: int) -> list[Piece[Usage]]:
         function = self.functions[name]
@@ -310,7 +313,7 @@ class _Walk:
             if each is not loop and each.header in loop.blocks
             for label in each.blocks
         }
-        found: dict[str, _Condition] = {}
+        compared: dict[str, _Condition] = {}
         own = sorted(loop.blocks - covered, key=self.shape.order.__getitem__)
         for label in own:
             for each in self.function.blocks[label]:
@@ -325,8 +328,8 @@ class _Walk:
                 test = self.costs.defined.get(branch.args[0]) if branch.args else None
                 if test is not None and test.op == "icmp":
                     args = tuple(value_of(self.values, arg) for arg in test.args)
-                    found[label] = _Condition(test, args, to[0] in loop.blocks)
-        return found
+                    compared[label] = _Condition(test, args, to[0] in loop.blocks)
+        return compared
 
     def exits(self, loop: Loop, left: str) -> dict[tuple[str, str], float]:
         """The edges out of a loop that is left at a block, if that is known."""
@@ -361,13 +364,13 @@ def _leaves(first: Mapping[str, _Condition], second: Mapping[str, _Condition]) -
     """The block at which a loop is left, and after how many iterations: from what its branches
     compare in the first and in the second. Where nothing is known there is one.
     """
-    found = {
+    trips_at = {
         label: trips
         for label, condition in first.items()
         if (trips := _trips(condition, second[label].args)) is not None
     }
-    left = min(found, key=found.__getitem__, default="")
-    return left, max(found.get(left, 1), 1)
+    left = min(trips_at, key=trips_at.__getitem__, default="")
+    return left, max(trips_at.get(left, 1), 1)
 
 
 def _trips(condition: _Condition, later: tuple[Value | None, ...]) -> int | None:

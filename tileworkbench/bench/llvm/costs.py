@@ -99,9 +99,18 @@ class Costs:
                     if arg.startswith("%"):
                         self.users.setdefault(arg, []).append(each)
         self.add_ns, self.cycle_ns = core.rates.of(CHAIN), core.cycles(1)
+        self._known: dict[int, Cost] = {}
 
     def of(self, each: Instruction) -> Cost:
-        """What an instruction costs; loads and stores as those within a line of the cache."""
+        """What an instruction of the function costs; loads and stores as those within a line of the
+        cache.
+        """
+        known = self._known.get(id(each))
+        if known is None:
+            known = self._known[id(each)] = self._cost(each)
+        return known
+
+    def _cost(self, each: Instruction) -> Cost:
         special = _OPERATIONS.get(each.op)
         if special is not None:
             return special(self, each)

@@ -29,8 +29,8 @@ class Flow:
 
     def times(self, arg: str, registers: int = 1) -> Times:
         """When each of so many registers of a value is there."""
-        found = self.ready.get(arg, (0.0,))
-        return found if len(found) == registers else (max(found),) * registers
+        known = self.ready.get(arg, (0.0,))
+        return known if len(known) == registers else (max(known),) * registers
 
     def follow(self, each: Instruction, cost: Cost, place: Value | None) -> None:
         """Note when the result of an instruction is there; `place` is where it loads or stores."""
@@ -56,46 +56,46 @@ class Flow:
         self.ready[name] = self.ready.get(arg, (0.0,))
 
     def _computed(self, each: Instruction, cost: Cost, registers: int) -> Times:
-        found = [0.0] * registers
+        latest = [0.0] * registers
         for number, arg in enumerate(each.args):
             if arg in self.ready:
                 late = cost.latency(number)
                 for at, time_ns in enumerate(self.times(arg, registers)):
-                    found[at] = max(found[at], time_ns + late)
-        return tuple(found)
+                    latest[at] = max(latest[at], time_ns + late)
+        return tuple(latest)
 
     def _forwarded(self, place: Place, times: Times) -> Times:
         """Loads of what was just stored get it before it is in the cache."""
-        found = list(times)
-        for number in range(len(found)):
+        later = list(times)
+        for number in range(len(later)):
             key = place.base, place.offset + number * self.register_bytes
             if key in self.stored:
-                found[number] = max(found[number], self.stored[key] + self.forward_ns)
-        return tuple(found)
+                later[number] = max(later[number], self.stored[key] + self.forward_ns)
+        return tuple(later)
 
     def _taken(self, each: Instruction) -> Times:
         """The registers of a shuffle that only takes them."""
         lanes = max(1, self.costs.core.vector_bits // max(each.kind.bits, 1))
         count = max(1, -(-each.kind.lanes // lanes))
         sources = (*self.times(each.args[0], count), *self.times(each.args[1], count))
-        found = []
+        taken = []
         for start in range(0, len(each.mask), lanes):
             part = each.mask[start : start + lanes]
             lane = next((lane for lane in part if lane is not None), None)
             inside = lane is not None and lane // lanes < len(sources)
-            found.append(sources[(lane or 0) // lanes] if inside else 0.0)
-        return tuple(found)
+            taken.append(sources[(lane or 0) // lanes] if inside else 0.0)
+        return tuple(taken)
 
     def _chosen(self, each: Instruction, registers: int) -> Times:
         """Lanes of one value and lanes of another."""
         first, second = (self.times(arg, registers) for arg in each.args[1:3])
         lanes = len(each.mask) // registers
-        found = []
+        chosen = []
         for at in range(registers):
             part = each.mask[at * lanes : (at + 1) * lanes]
             both = max(first[at], second[at])
-            found.append(first[at] if all(part) else both if any(part) else second[at])
-        return tuple(found)
+            chosen.append(first[at] if all(part) else both if any(part) else second[at])
+        return tuple(chosen)
 
 
 def longest_step(before: Sequence[Times], after: Sequence[Times]) -> float:

@@ -229,9 +229,9 @@ def _shuffled(mask: str) -> tuple[int | None, ...]:
     count = int(re.findall(r"\d+", kind)[0])
     if lanes == "zeroinitializer":
         return (0,) * count
-    found = re.findall(r"i32 (\d+|poison|undef)", lanes)
-    found = found * count if "splat" in lanes else found
-    return tuple(int(each) if each.isdigit() else None for each in found)
+    taken = re.findall(r"i32 (\d+|poison|undef)", lanes)
+    taken = taken * count if "splat" in lanes else taken
+    return tuple(int(each) if each.isdigit() else None for each in taken)
 
 
 def _size(text: str) -> int:
