@@ -9,199 +9,188 @@ from typing import Any
 import tileworkbench.language as T
 
 
-def unit_columns(M: int, N: int, block_M: int = 16, block_N: int = 64) -> Any:
-    """The columns of an (M, N) float32 matrix with length 1: read for their lengths, then again."""
+def divergences(M: int, N: int, block_M: int = 1, block_N: int = 512) -> Any:
+    """`sum(p * (log(p) - q))` of rows of P and logarithms Q, (M, N) of float32, in pieces."""
 
     @T.prim_func
-    def unit_columns(X: T.Tensor((M, N), "float32")):
+    def divergences(P: T.Tensor((M, N), "float32"), Q: T.Tensor((M, N), "float32")):
+        D = T.empty((M,), "float32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            p = T.alloc_fragment((block_M, block_N), "float32")
+            q = T.alloc_fragment((block_M, block_N), "float32")
+            total = T.alloc_fragment((block_M,), "float32")
+            T.clear(total)
+            for k in T.serial(T.ceildiv(N, block_N)):
+                T.copy(P[bx * block_M, k * block_N], p)
+                T.copy(Q[bx * block_M, k * block_N], q)
+                for i, j in T.Parallel(block_M, block_N):
+                    share = T.abs(p[i, j]) + 1e-6
+                    q[i, j] = share * (T.log(share) - q[i, j])
+                T.reduce_sum(q, total, dim=1, clear=False)
+            T.copy(total, D[bx * block_M])
+        return D
+
+    return divergences
+
+
+def box_filter(M: int, N: int, block_M: int = 8, block_N: int = 256) -> Any:
+    """The mean of 3 x 3 neighbours, (M + 2, N + 2) to (M, N) of float32."""
+
+    @T.prim_func
+    def box_filter(X: T.Tensor((M + 2, N + 2), "float32")):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            total = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(total)
+            for down in T.serial(3):
+                for along in T.serial(3):
+                    for i, j in T.Parallel(block_M, block_N):
+                        row, column = by * block_M + i + down, bx * block_N + j + along
+                        total[i, j] = total[i, j] + X[row, column]
+            for i, j in T.Parallel(block_M, block_N):
+                Y[by * block_M + i, bx * block_N + j] = total[i, j] / 9.0
+        return Y
+
+    return box_filter
+
+
+def column_softmax(M: int, N: int, block_N: int = 64) -> Any:
+    """`softmax(X, dim=0)` of an (M, N) float32 matrix, whole columns in a block."""
+
+    @T.prim_func
+    def column_softmax(X: T.Tensor((M, N), "float32")):
         Y = T.empty((M, N), "float32")
         with T.Kernel(T.ceildiv(N, block_N)) as bx:
-            tile = T.alloc_fragment((block_M, block_N), "float32")
-            square = T.alloc_fragment((block_M, block_N), "float32")
+            tile = T.alloc_fragment((M, block_N), "float32")
+            most = T.alloc_fragment((block_N,), "float32")
             total = T.alloc_fragment((block_N,), "float32")
-            T.clear(total)
-            for k in T.serial(T.ceildiv(M, block_M)):
-                T.copy(X[k * block_M, bx * block_N], tile)
-                for i, j in T.Parallel(block_M, block_N):
-                    square[i, j] = tile[i, j] * tile[i, j]
-                T.reduce_sum(square, total, dim=0, clear=False)
-            for j in T.Parallel(block_N):
-                total[j] = T.rsqrt(total[j] + 1e-12)
-            for k in T.serial(T.ceildiv(M, block_M)):
-                T.copy(X[k * block_M, bx * block_N], tile)
-                for i, j in T.Parallel(block_M, block_N):
-                    tile[i, j] = tile[i, j] * total[j]
-                T.copy(tile, Y[k * block_M, bx * block_N])
+            T.copy(X[0, bx * block_N], tile)
+            T.reduce_max(tile, most, dim=0)
+            for i, j in T.Parallel(M, block_N):
+                tile[i, j] = T.exp(tile[i, j] - most[j])
+            T.reduce_sum(tile, total, dim=0)
+            for i, j in T.Parallel(M, block_N):
+                tile[i, j] = tile[i, j] / total[j]
+            T.copy(tile, Y[0, bx * block_N])
         return Y
 
-    return unit_columns
+    return column_softmax
 
 
-def batched_gemv(B: int, M: int, K: int, block_M: int = 4, block_K: int = 256) -> Any:
-    """`Y[b] = A[b] @ x[b]` of A (B, M, K) and x (B, K), float32."""
-
-    @T.prim_func
-    def batched_gemv(A: T.Tensor((B, M, K), "float32"), X: T.Tensor((B, K), "float32")):
-        Y = T.empty((B, M), "float32")
-        with T.Kernel(T.ceildiv(M, block_M), B) as (bx, bz):
-            product = T.alloc_fragment((block_M, block_K), "float32")
-            total = T.alloc_fragment((block_M,), "float32")
-            T.clear(total)
-            for k in T.serial(T.ceildiv(K, block_K)):
-                for i, j in T.Parallel(block_M, block_K):
-                    column = k * block_K + j
-                    product[i, j] = A[bz, bx * block_M + i, column] * X[bz, column]
-                T.reduce_sum(product, total, dim=1, clear=False)
-            T.copy(total, Y[bz, bx * block_M])
-        return Y
-
-    return batched_gemv
-
-
-def sequence_convolution(L: int, C: int, F: int, block_L: int = 32, block_F: int = 32) -> Any:
-    """`Y[l] = sum(X[l + t] @ W[t] for t in range(3))` of X (L + 2, C) and W (3, C, F), float32."""
+def low_rank(M: int, N: int, K: int, R: int, block_M: int = 32, block_N: int = 64) -> Any:
+    """`(X @ U) @ V` of X (M, K), U (K, R) and V (R, N), float32; each block has `X @ U` of its
+    rows.
+    """
 
     @T.prim_func
-    def sequence_convolution(X: T.Tensor((L + 2, C), "float32"), W: T.Tensor((3, C, F), "float32")):
-        Y = T.empty((L, F), "float32")
-        with T.Kernel(T.ceildiv(F, block_F), T.ceildiv(L, block_L)) as (bx, by):
-            rows = T.alloc_shared((block_L, C), "float32")
-            weights = T.alloc_shared((C, block_F), "float32")
-            total = T.alloc_fragment((block_L, block_F), "float32")
-            T.clear(total)
-            for t in T.serial(3):
-                T.copy(X[by * block_L + t, 0], rows)
-                T.copy(W[t, 0, bx * block_F], weights)
-                T.gemm(rows, weights, total)
-            T.copy(total, Y[by * block_L, bx * block_F])
-        return Y
-
-    return sequence_convolution
-
-
-def radial_kernel(M: int, N: int, D: int, block_M: int, block_N: int, block_D: int) -> Any:
-    """`exp(-|a - b|**2)` of the rows a of A (M, D) and b of B (N, D), whose squares are given."""
-
-    @T.prim_func
-    def radial_kernel(
-        A: T.Tensor((M, D), "float32"),
-        B: T.Tensor((N, D), "float32"),
-        a: T.Tensor((M,), "float32"),
-        b: T.Tensor((N,), "float32"),
+    def low_rank(
+        X: T.Tensor((M, K), "float32"),
+        U: T.Tensor((K, R), "float32"),
+        V: T.Tensor((R, N), "float32"),
     ):
-        K = T.empty((M, N), "float32")
-        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
-            left = T.alloc_shared((block_M, block_D), "float32")
-            right = T.alloc_shared((block_N, block_D), "float32")
-            dot = T.alloc_fragment((block_M, block_N), "float32")
-            T.clear(dot)
-            for k in T.Pipelined(T.ceildiv(D, block_D), num_stages=2):
-                T.copy(A[by * block_M, k * block_D], left)
-                T.copy(B[bx * block_N, k * block_D], right)
-                T.gemm(left, right, dot, transpose_B=True)
-            for i, j in T.Parallel(block_M, block_N):
-                far = a[by * block_M + i] + b[bx * block_N + j] - 2.0 * dot[i, j]
-                dot[i, j] = T.exp(-T.max(far, 0.0) / D)
-            T.copy(dot, K[by * block_M, bx * block_N])
-        return K
-
-    return radial_kernel
-
-
-def entropies(M: int, N: int, block_M: int = 1, block_N: int = 512) -> Any:
-    """`-sum(p log(p + tiny))` of the rows of an (M, N) float32 matrix, in pieces of `block_N`."""
-
-    @T.prim_func
-    def entropies(P: T.Tensor((M, N), "float32")):
-        H = T.empty((M,), "float32")
-        with T.Kernel(T.ceildiv(M, block_M)) as bx:
-            tile = T.alloc_fragment((block_M, block_N), "float32")
-            total = T.alloc_fragment((block_M,), "float32")
-            T.clear(total)
-            for k in T.serial(T.ceildiv(N, block_N)):
-                T.copy(P[bx * block_M, k * block_N], tile)
-                for i, j in T.Parallel(block_M, block_N):
-                    share = T.abs(tile[i, j])
-                    tile[i, j] = -share * T.log(share + 1e-9)
-                T.reduce_sum(tile, total, dim=1, clear=False)
-            T.copy(total, H[bx * block_M])
-        return H
-
-    return entropies
-
-
-def moving_average(M: int, N: int, block_M: int = 8, block_N: int = 256) -> Any:
-    """The mean of eight rows that follow each other, (M + 7, N) to (M, N) of float32."""
-
-    @T.prim_func
-    def moving_average(X: T.Tensor((M + 7, N), "float32")):
         Y = T.empty((M, N), "float32")
-        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
-            total = T.alloc_fragment((block_M, block_N), "float32")
-            T.clear(total)
-            for t in T.serial(8):
-                for i, j in T.Parallel(block_M, block_N):
-                    total[i, j] = total[i, j] + X[by * block_M + i + t, bx * block_N + j]
-            for i, j in T.Parallel(block_M, block_N):
-                Y[by * block_M + i, bx * block_N + j] = total[i, j] * 0.125
-        return Y
-
-    return moving_average
-
-
-def soft_values(M: int, N: int, D: int, block_M: int = 32, block_N: int = 64) -> Any:
-    """`exp(S) @ V` over the sums of its rows, of S (M, N) and V (N, D), float32."""
-
-    @T.prim_func
-    def soft_values(S: T.Tensor((M, N), "float32"), V: T.Tensor((N, D), "float32")):
-        Y = T.empty((M, D), "float32")
         with T.Kernel(T.ceildiv(M, block_M)) as bx:
-            scores = T.alloc_fragment((block_M, block_N), "float32")
-            weights = T.alloc_shared((block_M, block_N), "float32")
-            values = T.alloc_shared((block_N, D), "float32")
-            out = T.alloc_fragment((block_M, D), "float32")
-            total = T.alloc_fragment((block_M,), "float32")
-            T.clear(out)
-            T.clear(total)
-            for k in T.serial(T.ceildiv(N, block_N)):
-                T.copy(S[bx * block_M, k * block_N], scores)
-                for i, j in T.Parallel(block_M, block_N):
-                    scores[i, j] = T.exp(scores[i, j])
-                T.reduce_sum(scores, total, dim=1, clear=False)
-                T.copy(scores, weights)
-                T.copy(V[k * block_N, 0], values)
-                T.gemm(weights, values, out)
-            for i, j in T.Parallel(block_M, D):
-                out[i, j] = out[i, j] / total[i]
-            T.copy(out, Y[bx * block_M, 0])
+            x = T.alloc_shared((block_M, K), "float32")
+            u = T.alloc_shared((K, R), "float32")
+            v = T.alloc_shared((R, block_N), "float32")
+            inner = T.alloc_fragment((block_M, R), "float32")
+            held = T.alloc_shared((block_M, R), "float32")
+            out = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(inner)
+            T.copy(X[bx * block_M, 0], x)
+            T.copy(U, u)
+            T.gemm(x, u, inner)
+            T.copy(inner, held)
+            for n in T.serial(T.ceildiv(N, block_N)):
+                T.copy(V[0, n * block_N], v)
+                T.clear(out)
+                T.gemm(held, v, out)
+                T.copy(out, Y[bx * block_M, n * block_N])
         return Y
 
-    return soft_values
+    return low_rank
 
 
-def scaled_bytes_product(M: int, N: int, K: int, block_M: int, block_N: int, block_K: int) -> Any:
-    """`(s * A) @ B` of A (M, K) of int8, s (M,) and B (K, N) of float32."""
+def gram_product(M: int, N: int, K: int, block_M: int, block_N: int, block_K: int) -> Any:
+    """`A.T @ B` of A (K, M) and B (K, N), bfloat16 with sums in float32."""
 
     @T.prim_func
-    def scaled_bytes_product(
-        A: T.Tensor((M, K), "int8"),
-        s: T.Tensor((M,), "float32"),
-        B: T.Tensor((K, N), "float32"),
-    ):
+    def gram_product(A: T.Tensor((K, M), "bfloat16"), B: T.Tensor((K, N), "bfloat16")):
         C = T.empty((M, N), "float32")
         with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
-            left = T.alloc_shared((block_M, block_K), "float32")
-            right = T.alloc_shared((block_K, block_N), "float32")
+            left = T.alloc_shared((block_K, block_M), "bfloat16")
+            right = T.alloc_shared((block_K, block_N), "bfloat16")
             total = T.alloc_fragment((block_M, block_N), "float32")
             T.clear(total)
-            for k in T.serial(T.ceildiv(K, block_K)):
-                for i, j in T.Parallel(block_M, block_K):
-                    left[i, j] = T.cast(A[by * block_M + i, k * block_K + j], "float32")
+            for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=2):
+                T.copy(A[k * block_K, by * block_M], left)
                 T.copy(B[k * block_K, bx * block_N], right)
-                T.gemm(left, right, total)
-            for i, j in T.Parallel(block_M, block_N):
-                total[i, j] = total[i, j] * s[by * block_M + i]
+                T.gemm(left, right, total, transpose_A=True)
             T.copy(total, C[by * block_M, bx * block_N])
         return C
 
-    return scaled_bytes_product
+    return gram_product
+
+
+def thin_update(M: int, N: int, K: int, block_M: int = 32, block_N: int = 64) -> Any:
+    """`C + A @ B.T` of C (M, N), A (M, K) and B (N, K), float32, for a small K."""
+
+    @T.prim_func
+    def thin_update(
+        C: T.Tensor((M, N), "float32"),
+        A: T.Tensor((M, K), "float32"),
+        B: T.Tensor((N, K), "float32"),
+    ):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            left = T.alloc_shared((block_M, K), "float32")
+            right = T.alloc_shared((block_N, K), "float32")
+            total = T.alloc_fragment((block_M, block_N), "float32")
+            T.copy(C[by * block_M, bx * block_N], total)
+            T.copy(A[by * block_M, 0], left)
+            T.copy(B[bx * block_N, 0], right)
+            T.gemm(left, right, total, transpose_B=True)
+            T.copy(total, Y[by * block_M, bx * block_N])
+        return Y
+
+    return thin_update
+
+
+def middle_max(M: int, S: int, N: int, block_S: int = 8, block_N: int = 64) -> Any:
+    """`X.amax(1)` of X (M, S, N), float32, `block_S` of S at a time."""
+
+    @T.prim_func
+    def middle_max(X: T.Tensor((M, S, N), "float32")):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), M) as (bx, by):
+            tile = T.alloc_fragment((block_S, block_N), "float32")
+            most = T.alloc_fragment((block_N,), "float32")
+            T.fill(most, -1e30)
+            for k in T.serial(T.ceildiv(S, block_S)):
+                for i, j in T.Parallel(block_S, block_N):
+                    tile[i, j] = X[by, k * block_S + i, bx * block_N + j]
+                T.reduce_max(tile, most, dim=0, clear=False)
+            T.copy(most, Y[by, bx * block_N])
+        return Y
+
+    return middle_max
+
+
+def biased_silu(M: int, N: int, block_M: int = 8, block_N: int = 256) -> Any:
+    """`silu(X + b)` of X (M, N) of bfloat16 and b (N,) of float32, through a tile of float32."""
+
+    @T.prim_func
+    def biased_silu(X: T.Tensor((M, N), "bfloat16"), b: T.Tensor((N,), "float32")):
+        Y = T.empty((M, N), "bfloat16")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            tile = T.alloc_fragment((block_M, block_N), "float32")
+            bias = T.alloc_fragment((block_N,), "float32")
+            T.copy(X[by * block_M, bx * block_N], tile)
+            T.copy(b[bx * block_N], bias)
+            for i, j in T.Parallel(block_M, block_N):
+                value = tile[i, j] + bias[j]
+                tile[i, j] = value / (1.0 + T.exp(-value))
+            T.copy(tile, Y[by * block_M, bx * block_N])
+        return Y
+
+    return biased_silu

@@ -16,7 +16,8 @@ import tileworkbench as tw
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 MODULES = (
-    *("cost_user_kernels", "cost_new_kernels", "cost_held_out_kernels", "cost_unseen_kernels"),
+    *("cost_user_kernels", "cost_new_kernels", "cost_held_out_kernels"),
+    *("cost_later_kernels", "cost_unseen_kernels"),
 )
 M, N, K = 32, 64, 48
 
@@ -178,6 +179,49 @@ CASES: dict[str, tuple[tuple[int, ...], dict[str, tuple[int, ...]], tuple[Any, .
         {"block_M": (16, 32), "block_N": (32, 64), "block_K": (16, 48)},
         (below(100, M, K, dtype=torch.int8), of(M), of(K, N)),
         lambda a, s, b: (a * s[:, None]) @ b,
+    ),
+    "divergences": (
+        (M, N),
+        BOTH,
+        (X, Y),
+        lambda p, q: ((p.abs() + 1e-6) * ((p.abs() + 1e-6).log() - q)).sum(1),
+    ),
+    "box_filter": (
+        (M, N),
+        BOTH,
+        (of(M + 2, N + 2),),
+        lambda x: x.unfold(0, 3, 1).unfold(1, 3, 1).mean((2, 3)),
+    ),
+    "column_softmax": ((M, N), {"block_N": (16, 64)}, (X,), lambda x: x.softmax(0)),
+    "low_rank": (
+        (M, N, K, 16),
+        {"block_M": (8, 32), "block_N": (16, 64)},
+        (of(M, K), of(K, 16), of(16, N)),
+        lambda x, u, v: (x @ u) @ v,
+    ),
+    "gram_product": (
+        (M, N, K),
+        {"block_M": (16, 32), "block_N": (32, 64), "block_K": (16, 48)},
+        (of(K, M).bfloat16(), of(K, N).bfloat16()),
+        lambda a, b: a.float().T @ b.float(),
+    ),
+    "thin_update": (
+        (M, N, 16),
+        {"block_M": (16, 32), "block_N": (16, 64)},
+        (X, of(M, 16), of(N, 16)),
+        lambda c, a, b: c + a @ b.T,
+    ),
+    "middle_max": (
+        (3, M, N),
+        {"block_S": (1, 8), "block_N": (16, 64)},
+        (of(3, M, N),),
+        lambda x: x.amax(1),
+    ),
+    "biased_silu": (
+        (M, N),
+        BOTH,
+        (X.bfloat16(), of(N)),
+        lambda x, b: torch.nn.functional.silu(x.float() + b).bfloat16(),
     ),
 }
 

@@ -12,7 +12,7 @@ from tileworkbench.bench import cpu_work
 from tileworkbench.bench.ceilings import LEVELS, TYPES
 from tileworkbench.bench.operation_rates import OperationRates, assumed_rates
 from tileworkbench.bench.points import Ceiling, Machine
-from tileworkbench.bench.time_model import Prediction, predict_time
+from tileworkbench.bench.time_model import Prediction, norm, predict_time, share_alone
 from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.kernels import add, flash_attention, matmul, softmax
 
@@ -105,7 +105,41 @@ def test_lines_share_what_the_code_takes() -> None:
 
 
 def test_what_no_tensor_goes_on_beside_comes_on_top() -> None:
-    """A row is copied into a tile, and then looked at again and again."""
-    found = predict(softmax, 512, 4096, block_M=1)
-    assert 0.3 * found.compute_us < found.alone_us < found.compute_us + found.tiles_us
+    """A row is copied into a tile, and then looked at again and again; sums of two are one loop."""
+    tiles = predict(softmax, 512, 4096, block_M=1)
+    work = tiles.compute_us + tiles.tiles_us
+    assert 0.3 * work < tiles.alone_us < work
     assert predict(add, 512, 4096).alone_us < 0.05 * predict(add, 512, 4096).compute_us
+
+
+def test_work_that_overlaps_with_nothing() -> None:
+    for alone in (0.0, 0.3, 1.0):
+        total = norm(8.0 * (1 - alone), 5.0) + 8.0 * alone
+        assert share_alone(8.0, 5.0, total) == pytest.approx(alone, abs=1e-6)
+
+
+def test_rows_that_are_loaded_and_stored_wait_at_the_same_time() -> None:
+    """Narrow columns that are copied take no longer than the longer of reading and writing them."""
+
+    def columns(reads: bool, writes: bool):
+        @T.prim_func
+        def kernel(X: T.Tensor((2048, 1024), "float32")):
+            Y = T.empty((2048, 1024), "float32")
+            with T.Kernel(1024 // 16) as bx:
+                tile = T.alloc_fragment((16, 16), "float32")
+                T.clear(tile)
+                for k in T.serial(2048 // 16):
+                    if reads:
+                        T.copy(X[k * 16, bx * 16], tile)
+                    if writes:
+                        T.copy(tile, Y[k * 16, bx * 16])
+            return Y
+
+        return kernel
+
+    def memory_us(reads: bool, writes: bool) -> float:
+        lowered = tw.compile(columns(reads, writes), target="cpu").stats.lowered
+        return sum(predict_time(lowered, MACHINE, 1).memory_us.values())
+
+    stored, both = memory_us(False, True), memory_us(True, True)
+    assert stored < both < 1.35 * stored

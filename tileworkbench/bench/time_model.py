@@ -10,9 +10,9 @@ The program is walked for a few blocks all over the grid. Four parts:
   apart at theirs (`cpu_runs.py`);
 - overhead: the call, a launch, a block, and pages of outputs that the system has to clear.
 
-A core computes while data are on their way, but not all of the time: what the loops that load or
-store tensors take together with memory is between the longer of the two and their sum (`OVERLAP`);
-other loops come after that. Within tens of percent this tells what a kernel spends its time on;
+A core computes while data are on their way, but not all of the time: what a loop takes together
+with the tensors that it loads or stores is between the longer of the two and their sum (`OVERLAP`);
+loops follow each other. Within tens of percent this tells what a kernel spends its time on;
 `bench` tells how long it takes.
 """
 
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
 from tileworkbench.bench.ceilings import LEVELS
@@ -60,8 +60,8 @@ OVERLAP = 1.6
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """Microseconds of a call by what they are spent on; `memory_us` has a part for each level, in
-    which cores may compute something else, but for `alone_us` of their work, beside which no tensor
-    is on its way.
+    which cores may compute something else, but for `alone_us` of their work, with which nothing
+    overlaps.
 
     `causes` has the same time by line.
     """
@@ -80,8 +80,8 @@ class Prediction:
         """The whole call."""
         work = self.compute_us + self.packing_us + self.tiles_us
         memory = sum(self.memory_us.values())
-        together = max(work - self.alone_us, 0.0) ** OVERLAP + memory**OVERLAP
-        return float(together ** (1 / OVERLAP)) + self.alone_us + self.overhead_us
+        together = norm(max(work - self.alone_us, 0.0), memory)
+        return together + self.alone_us + self.overhead_us
 
     def __str__(self) -> str:
         parts = {"compute": self.compute_us, "packing": self.packing_us, "tiles": self.tiles_us}
@@ -127,19 +127,31 @@ def predict_time(
     )
     wake = _WAKE_US if used > 1 else 0.0
     overhead = _CALL_US + wake + model.block_us + fresh * _FRESH_NS / 1e3
-    memory_us: dict[str, float] = {}
+    memory_us, tensor_us = dict[str, float](), dict[Buffer, float]()
     model.moved, far = moved_by(works)
-    for each in serve(model.moved, far, used, model.levels, model.memory.kept_part):
-        time_us = model.served_us(each, used)
+    served = [
+        (each, *model.served_us(each, used))
+        for each in serve(model.moved, far, used, model.levels, model.memory.kept_part)
+    ]
+    side_by_side = model.side_by_side(served)
+    for each, straight_us, more_us in served:
+        time_us = straight_us + side_by_side * more_us
         if time_us:
             memory_us[each.level] = memory_us.get(each.level, 0.0) + time_us
+            tensor_us[each.buffer] = tensor_us.get(each.buffer, 0.0) + time_us
             model.parts.append(model.memory_part(each, time_us))
     model.parts.append(model.launch_part(_CALL_US + wake + model.block_us))
     clears = "clears new memory for the outputs: the system does that for large ones"
     model.parts.append(Part("fresh pages", fresh * _FRESH_NS / 1e3, finding=clears))
-    causes = Causes(tuple(part for part in model.parts if part.time_us > 0), _MODEL, OVERLAP)
+    alone = model.alone(tensor_us)
+    parts = (
+        replace(part, alone=alone) if part.uses == _CORE else part
+        for part in model.parts
+        if part.time_us > 0
+    )
+    causes = Causes(tuple(parts), _MODEL, OVERLAP)
     times = model.compute_us, model.packing_us, memory_us, overhead
-    return Prediction(*times, used, causes, model.tiles_us, model.alone_us)
+    return Prediction(*times, used, causes, model.tiles_us, alone * model.work_us)
 
 
 _MODEL = "a model of this machine's cores under its measured ceilings"
@@ -168,11 +180,13 @@ class _Model:
         module = generate(lowered, isa)
         self.entries = [launch.entry for launch in module.launches]
         self.blocks = BlockTimes(optimized_text(module.text, assumed_target.get()), core)
-        self.compute_us = self.packing_us = self.tiles_us = self.block_us = self.alone_us = 0.0
+        self.compute_us = self.packing_us = self.tiles_us = self.block_us = 0.0
         self.moved: Moved = {}
         self.stored: dict[tuple[int, Buffer], float] = {}
         self.rows: dict[Buffer, tuple[Rows, float]] = {}  # and the bytes ahead of all
         self.computes: dict[int, float] = {}  # microseconds by site, with its tiles
+        # Microseconds of pieces of code, and the bytes they move of each tensor.
+        self.pieces: list[tuple[float, dict[str, float]]] = []
         self.parts: list[Part] = []
         self.launch_site = 0
 
@@ -195,9 +209,11 @@ class _Model:
         asked = {
             key: operations / self.peak(key[1]) for key, operations in block.products.items()
         }
-        code_ns, moving_ns = self.blocks.block_ns(f"{self.entries[number]}_block", walked(blocks))
-        alone = 1 - moving_ns / code_ns if code_ns else 0.0
-        self.alone_us += rounds * (code_ns - moving_ns) / 1e3
+        work = self.blocks.block_work(f"{self.entries[number]}_block", walked(blocks))
+        code_ns = sum(each.time_ns for each in work)
+        for each in work:
+            moved = {name: size * blocks for name, size in each.bytes_.items()}
+            self.pieces.append((rounds * each.time_ns / 1e3, moved))
         # What the statements ask for tells which line has how much of it.
         asked_ns = block.total_ns + sum(asked.values())
         scale = code_ns / asked_ns if asked_ns else 0.0
@@ -208,15 +224,14 @@ class _Model:
                 self.packing_us += time_us
             else:
                 self.compute_us += time_us
-            part = self.compute_part(site, kind, spent, time_us * busy, blocks)
-            self.parts.append(replace(part, alone=alone))
+            self.parts.append(self.compute_part(site, kind, spent, time_us * busy, blocks))
         for (site, _), time_ns in asked.items():
             time_us = scale * rounds * time_ns / 1e3
             self.compute_us += time_us
             finding = "multiplies tiles, at the peak of the arithmetic"
             at = self.line(site)
-            self.parts.append(Part("compute", time_us * busy, _CORE, at, finding, alone=alone))
-        self.idle(rounds * code_ns / 1e3, busy, alone, blocks, threads)
+            self.parts.append(Part("compute", time_us * busy, _CORE, at, finding))
+        self.idle(rounds * code_ns / 1e3, busy, blocks, threads)
         self.tiles(grid, workers, rounds)
         self.add_rows(number, grid)
         self.block_us += rounds * _BLOCK_US
@@ -231,21 +246,38 @@ class _Model:
         ahead = streams(rows.values(), code.prefetches)
         self.rows |= {buffer: (each, ahead) for buffer, each in rows.items()}
 
-    def served_us(self, each: Served, used: int) -> float:
-        """The time of a level for what it serves to a site, with so many threads."""
+    def served_us(self, each: Served, used: int) -> tuple[float, float]:
+        """The time of a level for what it serves to a site, with so many threads, if all of it lay
+        in a row; and what it takes more.
+        """
         rate = self.machine.find(each.level, BANDWIDTH, used)
         if rate is None or each.level == "L1":  # loads and stores are counted as such
-            return 0.0
-        stored = self.stored.get((each.site, each.buffer), 0.0) / self.moved[each.site, each.buffer]
+            return 0.0, 0.0
+        stored = self.stored_part(each)
         # A line that is stored to is fetched first; caches give others back meanwhile.
         bytes_ = (1 + stored) * each.bytes_ if each.level == "DRAM" else each.bytes_
-        time_ns = bytes_ / rate.value
+        straight_ns, more_ns = bytes_ / rate.value, 0.0
         if each.buffer in self.rows:
             rows, ahead = self.rows[each.buffer]
-            time_ns = used * time_ns  # of one thread
+            alone_ns = used * straight_ns  # of one thread
             about = (self.memory, each.level, stored > 0.5, ahead, processor.cache_sizes())
-            time_ns = rows_ns(rows, each.bytes_, time_ns, *about) / used
-        return time_ns / 1e3
+            more_ns = (rows_ns(rows, each.bytes_, alone_ns, *about) - alone_ns) / used
+        return straight_ns / 1e3, more_ns / 1e3
+
+    def stored_part(self, each: Served) -> float:
+        """Which part of the bytes of a site and tensor is stored."""
+        key = each.site, each.buffer
+        return self.stored.get(key, 0.0) / self.moved[key]
+
+    def side_by_side(self, served: Sequence[tuple[Served, float, float]]) -> float:
+        """Which part of what rows in pages apart take more is left where some are loaded and others
+        stored to: they wait for lines at the same time.
+        """
+        kinds = {"load": 0.0, "store": 0.0}
+        for each, _, more_us in served:
+            kinds["store" if self.stored_part(each) > 0.5 else "load"] += more_us
+        both = sum(kinds.values())
+        return max(kinds.values()) / both if both else 1.0
 
     def tiles(self, grid: GridWork, workers: int, rounds: int) -> None:
         """The time in which a core waits for tiles that its inner caches have given up."""
@@ -266,7 +298,6 @@ class _Model:
                 waiting = rounds * bytes_ * workers / rate.value / 1e3
                 time_us = math.hypot(busy, waiting) - busy
                 self.tiles_us += time_us
-                self.alone_us += time_us
                 computes[site] = busy + time_us
                 self.computes[site] = self.computes.get(site, 0.0) + time_us
                 finding = (
@@ -275,12 +306,41 @@ class _Model:
                 )
                 remedy = "Smaller tiles stay nearer to the core."
                 line = self.line(site)
-                part = Part("tiles", time_us, _CORE, line, finding, time_us, remedy, 1.0)
+                part = Part("tiles", time_us, _CORE, line, finding, time_us, remedy)
                 self.parts.append(part)
 
-    def idle(
-        self, time_us: float, busy: float, alone: float, blocks: int, threads: int
-    ) -> None:
+    @property
+    def work_us(self) -> float:
+        """What cores do."""
+        return self.compute_us + self.packing_us + self.tiles_us
+
+    def alone(self, tensor_us: Mapping[Buffer, float]) -> float:
+        """Which part of the cores' work overlaps with no memory, if each piece of code overlaps
+        with the tensors it moves, whose times are given.
+        """
+        names = {
+            f"%p{at}": each.value
+            for at, each in enumerate(self.lowered.params)
+            if isinstance(each.value, Buffer)
+        }
+        moved: dict[str, float] = {}
+        for _, sizes in self.pieces:
+            for name, size in sizes.items():
+                moved[name] = moved.get(name, 0.0) + size
+        rest = memory = sum(tensor_us.values())
+        total = self.tiles_us
+        for time_us, sizes in self.pieces:
+            own = sum(
+                tensor_us.get(names[name], 0.0) * size / moved[name]
+                for name, size in sizes.items()
+                if name in names
+            )
+            rest -= own
+            total += norm(time_us, own)
+        total += max(rest, 0.0)
+        return share_alone(self.work_us, memory, total)
+
+    def idle(self, time_us: float, busy: float, blocks: int, threads: int) -> None:
         """The time in which cores have no block."""
         waste = time_us * (1 - busy)
         count = "1 block" if blocks == 1 else f"{blocks} blocks"
@@ -292,7 +352,7 @@ class _Model:
         )
         remedy = f"Make smaller tiles, so that the grid has a multiple of {threads} blocks."
         line = self.line(self.launch_site)
-        self.parts.append(Part("idle cores", waste, _CORE, line, finding, waste, remedy, alone))
+        self.parts.append(Part("idle cores", waste, _CORE, line, finding, waste, remedy))
 
     def compute_part(self, site: int, kind: str, spent: Spent, time_us: float, blocks: int) -> Part:
         """Time of a core as a part, with what there is to say of it."""
@@ -349,3 +409,22 @@ class _Model:
 def walked(blocks: int) -> tuple[int, ...]:
     """The blocks of a grid whose code is walked: all over it."""
     return spread(blocks)[:_WALKED]
+
+
+def norm(first: float, second: float) -> float:
+    """The time of two that overlap."""
+    return float((first**OVERLAP + second**OVERLAP) ** (1 / OVERLAP))
+
+
+def share_alone(work: float, memory: float, total: float) -> float:
+    """Which part of `work` overlaps with nothing, if the rest of it overlaps with `memory` so that
+    all takes `total`.
+    """
+    low, high = 0.0, 1.0
+    for _ in range(30):
+        middle = (low + high) / 2
+        if norm(work * (1 - middle), memory) + work * middle < total:
+            low = middle
+        else:
+            high = middle
+    return low

@@ -44,18 +44,36 @@ _CALLED = 4.0  # instructions of a call
 
 @dataclass(slots=True)
 class Usage:
-    """What a piece of code takes of a core: nanoseconds of its ports; and whether it loads or
-    stores what is not the block's own.
+    """What a piece of code takes of a core: nanoseconds of its ports; and the bytes that it loads
+    or stores of each tensor, by the name of the argument.
     """
 
     busy: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     instructions: float = 0.0
-    moves: bool = False
+    bytes_: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     @property
     def time_ns(self) -> float:
         """Of the port that takes longest."""
         return max(self.busy.values(), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Nanoseconds of a piece, and bytes that it loads or stores of tensors."""
+
+    time_ns: float
+    bytes_: Mapping[str, float]
+
+    def scaled(self, by: float) -> Work:
+        """So many times as much."""
+        return Work(self.time_ns * by, {name: size * by for name, size in self.bytes_.items()})
+
+
+def _work(piece: Piece[Usage]) -> Work:
+    times, usage = piece.times, piece.ports
+    moved = {name: times * size for name, size in usage.bytes_.items()}
+    return Work(piece.scale * times * usage.time_ns, moved)
 
 
 class BlockTimes:
@@ -67,22 +85,16 @@ class BlockTimes:
         self._costs: dict[str, Costs] = {}
         self._called: dict[tuple[object, ...], list[Piece[Usage]]] = {}
 
-    def block_ns(self, name: str, numbers: Iterable[int]) -> tuple[float, float]:
-        """Nanoseconds of a block of the function `name`, the mean of blocks of these numbers; and
-        what of it are pieces that load or store tensors. Where the first two are the same, all are.
+    def block_work(self, name: str, numbers: Iterable[int]) -> list[Work]:
+        """The pieces of a block of the function `name`, the mean of blocks of these numbers. Where
+        the first two take the same, all do.
         """
-        blocks: list[tuple[float, float]] = []
+        blocks: list[list[Work]] = []
         for number in numbers:
-            times = [
-                (piece.scale * piece.times * piece.ports.time_ns, piece.ports.moves)
-                for piece in self._of_block(name, number)
-            ]
-            all_ns = sum(time_ns for time_ns, _ in times)
-            blocks.append((all_ns, sum(time_ns for time_ns, moves in times if moves)))
+            blocks.append([_work(piece) for piece in self._of_block(name, number)])
             if len(blocks) == 2 and blocks[0] == blocks[1]:
                 break
-        count = max(len(blocks), 1)
-        return sum(each for each, _ in blocks) / count, sum(each for _, each in blocks) / count
+        return [each.scaled(1 / len(blocks)) for block in blocks for each in block]
 
     def _of_block(self, name: str, number: int) -> list[Piece[Usage]]:
         function = self.functions[name]
@@ -209,7 +221,8 @@ class _Walk:
         if each.op in ("load", "store"):
             place = value_of(self.values, each.args[-1])
             self.last_store = each if each.op == "store" else None
-            self.usage.moves |= isinstance(place, Place) and _TENSOR.match(place.base) is not None
+            if isinstance(place, Place) and _TENSOR.match(place.base):
+                self.usage.bytes_[place.base] += times * each.kind.bytes_
         cost = self.costs.of(each)
         lines = self.lines(each, place)
         for port, time_ns in cost.busy:

@@ -95,7 +95,8 @@ def parse_functions(text: str) -> dict[str, Function]:
     functions: dict[str, Function] = {}
     current: Function | None = None
     label = "0"
-    for line in text.splitlines():
+    # The targets of a switch stand in lines of their own.
+    for line in re.sub(r"\[\n([^\]]*)\]", lambda m: m[1].replace("\n", ","), text).splitlines():
         if match := _FUNCTION.match(line):
             params = tuple(_value(part) for part in _split(match[2]))
             current, label = Function(match[1], params), "0"
