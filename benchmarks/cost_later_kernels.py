@@ -1,5 +1,5 @@
-"""Kernels for `cost_cases.py` that were held out when the time model was first read off the code that
-LLVM makes, and have been looked at since.
+"""Kernels for `cost_cases.py` that were held out when the time model was first read off the code
+that LLVM makes, and have been looked at since.
 """
 
 from __future__ import annotations

@@ -23,8 +23,14 @@ from tileworkbench.bench.llvm.costs import (
     WAIT,
     Core,
     Costs,
+    named_kind,
 )
-from tileworkbench.bench.llvm.instructions import Function, parse_functions, parse_kind
+from tileworkbench.bench.llvm.instructions import (
+    Function,
+    Instruction,
+    parse_functions,
+    parse_kind,
+)
 from tileworkbench.bench.llvm.loops import shape_of, successors
 from tileworkbench.bench.llvm.values import Place, Values, evaluate, moved, step
 from tileworkbench.bench.operation_rates import (
@@ -353,6 +359,17 @@ def test_vectors_of_several_registers_take_so_many() -> None:
     assert busy(found["%sum"])[ADD] == 4.0
     assert busy(found["store"])[STORES] == 4 * RATES.of("store")
     assert busy(found["store"])[ACCESSES] == 4 * RATES.of("access")
+
+
+def test_types_in_names() -> None:
+    for name, lanes, bits in (
+        ("llvm.masked.store.v16f32.p0", 16, 32),
+        ("llvm.masked.scatter.v8i64.v8p0", 8, 64),
+        ("llvm.vector.reduce.fadd.v32bf16", 32, 16),
+        ("llvm.x86.avx512.mask.scatter.dps.512", 1, 32),
+    ):
+        kind = named_kind(Instruction("", "call", detail=name))
+        assert (kind.lanes, kind.bits) == (lanes, bits)
 
 
 def test_lines_that_a_vector_crosses_count_twice() -> None:

@@ -290,9 +290,9 @@ class Costs:
 
     def reduction(self, each: Instruction) -> Cost:
         """Registers are combined first, then halves of the last one."""
-        lanes, _, bits = re.findall(r"\.v(\d+)([if])(\d+)", each.detail)[0]
-        registers = max(1.0, int(lanes) * int(bits) / self.core.vector_bits)
-        halves = math.log2(min(int(lanes), self.core.vector_bits // int(bits)))
+        kind = named_kind(each)
+        registers = max(1.0, kind.lanes * kind.bits / self.core.vector_bits)
+        halves = math.log2(min(kind.lanes, self.core.vector_bits // kind.bits))
         busy = (*self.busy(registers - 1 + halves, ADD), *self.busy(halves, SHUFFLE))
         late = (math.log2(registers) + 1.75 * halves) * self.add_ns
         return Cost(busy, registers - 1 + 2 * halves, (late,))
@@ -322,10 +322,11 @@ class Costs:
 
     def stored_lanes(self, each: Instruction) -> Cost:
         """A masked or scattered store, whose type stands in its name."""
-        lanes, _, bits = re.findall(r"\.v(\d+)([ifb]+)(\d+)", each.detail)[0]
+        kind = named_kind(each)
         if "scatter" in each.detail:
-            return Cost(((STORES, int(lanes) * self.core.cycles(_SCATTERED)),), 1.5 * int(lanes))
-        registers = self.core.registers(Kind(int(lanes), int(bits)))
+            time_ns = kind.lanes * self.core.cycles(_SCATTERED)
+            return Cost(((STORES, time_ns),), 1.5 * kind.lanes)
+        registers = self.core.registers(kind)
         return Cost(((STORES, registers * self.core.rates.of(STORE)),), registers)
 
     def block_of_memory(self, each: Instruction) -> Cost:
@@ -333,6 +334,12 @@ class Costs:
         size = int(each.args[2]) if each.args[2].isdigit() else 64
         vectors = 8 * size / self.core.vector_bits
         return Cost(((STORES, vectors * self.core.rates.of(STORE)),), vectors)
+
+
+def named_kind(call: Instruction) -> Kind:
+    """The type in the name of an intrinsic, ``llvm.masked.store.v16f32.p0``; a number's if none."""
+    match = re.search(r"\.v(\d+)(?:bf|[if])(\d+)", call.detail)
+    return Kind(int(match[1]), int(match[2])) if match else Kind(1, 32)
 
 
 Costing = Callable[[Costs, Instruction], Cost]
