@@ -361,6 +361,18 @@ def test_vectors_of_several_registers_take_so_many() -> None:
     assert busy(found["store"])[ACCESSES] == 4 * RATES.of("access")
 
 
+def test_products_of_tiles_take_their_peak() -> None:
+    """16 x 16 x 32 multiply-adds of bfloat16, where a register's dot product has 32."""
+    found = costs_of(
+        """  call void @llvm.x86.tileloadd64(i8 4, ptr %p0, i64 64)
+  call void @llvm.x86.tdpbf16ps(i8 0, i8 4, i8 6)"""
+    )
+    product = busy(found["call"])  # the last one of that name
+    assert product == {MULTIPLY: 256 * CORE.dots_ns["bfloat16"]}
+    load = costs_of("  call void @llvm.x86.tileloadd64(i8 4, ptr %p0, i64 64)")["call"]
+    assert busy(load) == {LOADS: 16 * RATES.of("load")}
+
+
 def test_types_in_names() -> None:
     for name, lanes, bits in (
         ("llvm.masked.store.v16f32.p0", 16, 32),

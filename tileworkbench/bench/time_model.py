@@ -176,6 +176,7 @@ class _Model:
             dtype: 2 * self.lanes * 4 / size / self.peak(dtype)
             for dtype, size in (("bfloat16", 2), ("int8", 1))
         }
+        dots_ns["int16"] = 4 * self.lanes / self.peak("uint8")  # bytes without a sign are widened
         core = Core(self.rates, isa.vector_bits, fused_ns, dots_ns, isa.fma)
         module = generate(lowered, isa)
         self.entries = [launch.entry for launch in module.launches]

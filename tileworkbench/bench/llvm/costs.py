@@ -40,6 +40,7 @@ ISSUED = 6.0  # instructions a cycle
 # function of the C library.
 _LOADED, _CONSTANT_QUOTIENT, _QUOTIENT, _DIVIDES, _ATOMIC = 5.0, 5.0, 12.0, 6.0, 20.0
 _GATHERED, _SCATTERED, _LIBRARY = 0.5, 1.0, 40.0
+_TILE_ROWS = 16  # of AMX
 _LATE = 4.0  # quotients and roots, in additions
 _ONE_OF_MANY = 0.5  # a quotient or root of one element takes so much of a vector's
 
@@ -283,10 +284,21 @@ class Costs:
 
     def dot(self, each: Instruction) -> Cost:
         """Products of pairs or fours that are added to a register of sums."""
-        dtype = "bfloat16" if "bf16" in each.detail else "int8"
+        dtype = "bfloat16" if "bf16" in each.detail else "int16" if "wss" in each.detail else "int8"
         registers, rate = self.core.registers(each.kind), self.core.rates.of
         busy = ((MULTIPLY, registers * self.core.dots_ns[dtype]), *self.busy(registers))
         return Cost(busy, registers, (rate(ACCUMULATED), rate(MULTIPLIED)))
+
+    def tile_product(self, each: Instruction) -> Cost:
+        """AMX: sixteen rows by sixteen columns of sums, sixteen registers of operands each."""
+        dtype = "bfloat16" if "bf16" in each.detail else "int8"
+        time_ns = _TILE_ROWS * _TILE_ROWS * self.core.dots_ns[dtype]
+        return Cost(((MULTIPLY, time_ns),), 1.0, (time_ns,))
+
+    def tile_access(self, each: Instruction) -> Cost:
+        """AMX: a tile is loaded or stored a row after the other."""
+        port, rate = (STORES, STORE) if "stored" in each.detail else (LOADS, LOAD)
+        return Cost(((port, _TILE_ROWS * self.core.rates.of(rate)),), 1.0)
 
     def reduction(self, each: Instruction) -> Cost:
         """Registers are combined first, then halves of the last one."""
@@ -366,11 +378,14 @@ _OPERATIONS: Mapping[str, Costing] = {
 # The first that is part of a name.
 _INTRINSICS: Mapping[str, Costing] = {
     **dict.fromkeys(("llvm.fma", "llvm.fmuladd"), Costs.fused),
-    **dict.fromkeys(("dpbf16", "vpdpbus"), Costs.dot),
+    **{"x86.tdp": Costs.tile_product, "x86.tileload": Costs.tile_access},
+    "x86.tilestore": Costs.tile_access,
+    **dict.fromkeys(("x86.tilezero", "x86.tilerelease", "x86.ldtilecfg"), Costs.free),
+    **dict.fromkeys(("dpbf16", "vpdpbus", "vpdpwss"), Costs.dot),
     **{"vector.reduce": Costs.reduction, "llvm.sqrt": Costs.root, "gather": Costs.gather},
     **{"masked.load": Costs.load, "masked.store": Costs.stored_lanes},
     **{"scatter": Costs.stored_lanes, "scalef": Costs.power_of_two, "range": Costs.extremum},
-    **dict.fromkeys(("permvar", "vpermi", "pshuf", "vperm"), Costs.permutation),
+    **dict.fromkeys(("permvar", "vpermi", "pshuf", "vperm", "avx2.perm"), Costs.permutation),
     **dict.fromkeys(
         ("floor", "ceil", "rint", "nearbyint", "trunc", "rndscale", "llvm.round"), Costs.rounding
     ),
