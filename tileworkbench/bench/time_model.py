@@ -127,19 +127,7 @@ def predict_time(
     )
     wake = _WAKE_US if used > 1 else 0.0
     overhead = _CALL_US + wake + model.block_us + fresh * _FRESH_NS / 1e3
-    memory_us, tensor_us = dict[str, float](), dict[Buffer, float]()
-    model.moved, far = moved_by(works)
-    served = [
-        (each, *model.served_us(each, used))
-        for each in serve(model.moved, far, used, model.levels, model.memory.kept_part)
-    ]
-    side_by_side = model.side_by_side(served)
-    for each, straight_us, more_us in served:
-        time_us = straight_us + side_by_side * more_us
-        if time_us:
-            memory_us[each.level] = memory_us.get(each.level, 0.0) + time_us
-            tensor_us[each.buffer] = tensor_us.get(each.buffer, 0.0) + time_us
-            model.parts.append(model.memory_part(each, time_us))
+    memory_us, tensor_us = model.add_memory(works, used)
     model.parts.append(model.launch_part(_CALL_US + wake + model.block_us))
     clears = "clears new memory for the outputs: the system does that for large ones"
     model.parts.append(Part("fresh pages", fresh * _FRESH_NS / 1e3, finding=clears))
@@ -246,6 +234,27 @@ class _Model:
         rows = rows_of(grid)
         ahead = streams(rows.values(), code.prefetches)
         self.rows |= {buffer: (each, ahead) for buffer, each in rows.items()}
+
+    def add_memory(
+        self, works: Sequence[GridWork], used: int
+    ) -> tuple[dict[str, float], dict[Buffer, float]]:
+        """Add what levels serve to all grids, by so many threads: microseconds by level, and by
+        tensor.
+        """
+        by_level, by_tensor = dict[str, float](), dict[Buffer, float]()
+        self.moved, far = moved_by(works)
+        served = [
+            (each, *self.served_us(each, used))
+            for each in serve(self.moved, far, used, self.levels, self.memory.kept_part)
+        ]
+        left = self.side_by_side(served)
+        for each, straight_us, more_us in served:
+            time_us = straight_us + left * more_us
+            if time_us:
+                by_level[each.level] = by_level.get(each.level, 0.0) + time_us
+                by_tensor[each.buffer] = by_tensor.get(each.buffer, 0.0) + time_us
+                self.parts.append(self.memory_part(each, time_us))
+        return by_level, by_tensor
 
     def served_us(self, each: Served, used: int) -> tuple[float, float]:
         """The time of a level for what it serves to a site, with so many threads, if all of it lay
