@@ -143,6 +143,27 @@ def test_neighbours_are_fetched_once() -> None:
     assert bytes_of(513) == 2 * 512 * 4
 
 
+def test_a_loop_does_not_come_to_what_lies_behind_its_end() -> None:
+    """Two halves of a short row: no iteration loads what another one has."""
+    columns = 2 * host_isa().lanes(4)
+
+    @T.prim_func
+    def kernel(X: T.Tensor((64, 2 * columns), "float32")):
+        Y = T.empty((64, columns), "float32")
+        with T.Kernel(64) as row:
+            for j in T.Parallel(columns):
+                Y[row, j] = X[row, j] + X[row, j + columns]
+        return Y
+
+    (grid,) = grids(lowered_as_written(kernel))
+    moved = sum(
+        bytes_ * grid.blocks
+        for (_, buffer), bytes_ in grid.block.moved.items()
+        if buffer.name == "X"
+    )
+    assert moved == 64 * 2 * columns * 4
+
+
 def test_what_a_loop_inside_another_loads_again_is_in_the_cache() -> None:
     """A row that 16 rows of a tile use is fetched once a block, one that is used 64 KiB later is
     not.

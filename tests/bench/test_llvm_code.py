@@ -218,6 +218,18 @@ def test_places_move_by_bytes() -> None:
     assert moved(5, None) is None and moved(5, 0) == 5
 
 
+def test_what_is_expected_is_taken() -> None:
+    function = function_of(
+        """entry:
+  %x = load i32, ptr %p0, align 4
+  %odd = icmp eq i32 %x, 1
+  %usual = call i1 @llvm.expect.i1(i1 %odd, i1 true)
+  ret void"""
+    )
+    _, odd, usual, _ = function.blocks["entry"]
+    assert evaluate(odd, {}) is None and evaluate(usual, {}) == 1
+
+
 # Loops.
 
 LOOP = """entry:
