@@ -41,6 +41,7 @@ from tileworkbench.bench.operation_rates import (
     OperationRates,
     assumed_rates,
 )
+from tileworkbench.bench.probes import host_isa
 from tileworkbench.compiler.device.host.llvm import optimized_text
 from tileworkbench.compiler.device.host.native import build_native
 
@@ -484,9 +485,9 @@ def test_short_chains_go_on_beside_the_next_ones() -> None:
 def test_a_product_takes_its_multiply_adds() -> None:
     """At the peak, and a little for its beginnings and ends."""
     kernel = tw.compile(kernels.matmul(128, 128, 512, block_M=128, block_N=128, block_K=64))
-    lanes = CORE.vector_bits // 32
+    bits, lanes = host_isa().vector_bits, host_isa().lanes(4)
     fused_ns = 2 * lanes / 100.0
-    core = Core(OperationRates({n: fused_ns / 4 for n in RATES.vector_ns}), 512, fused_ns, {})
+    core = Core(OperationRates({n: fused_ns / 4 for n in RATES.vector_ns}), bits, fused_ns, {})
     times = BlockTimes(optimized_text(kernel.source), core)
     (name,) = (name for name in times.functions if name.endswith("_block"))
     work = times.block_work(name, [0])
