@@ -27,6 +27,7 @@ from tileworkbench.bench.ceilings import LEVELS
 from tileworkbench.bench.cpu_block import GridWork
 from tileworkbench.bench.cpu_terms import bytes_of
 from tileworkbench.bench.cpu_work import grids
+from tileworkbench.bench.memory_rates import SHARED_KEPT
 from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Buffer
@@ -36,12 +37,6 @@ from tileworkbench.compiler.ir.program import Program
 _PARTLY_CACHED = 2
 # Parts of a cache that data may fill and still be served, all of them and any of them.
 _ALL_KEPT, _NOTHING_KEPT = 0.75, 1.0
-
-SHARED_KEPT = 1 / 3
-"""Part of the last cache, which other cores and other guests of the host use as well, that it
-serves whole if nothing else is known; of more it has less, by the logarithm, and nothing of as much
-as its own size.
-"""
 
 LevelBytes = dict[str, float]
 """Bytes that come from a level or from behind it, innermost first."""

@@ -47,7 +47,12 @@ _ASSUMED: Mapping[str, tuple[float, ...]] = {
     **{"L3 load": (3.0, 4.5, 12.0, 40.0), "L3 store": (8.3, 10.0, 16.0, 38.0)},
     **{"DRAM load": (5.5, 17.0, 60.0, 110.0), "DRAM store": (8.5, 15.0, 55.0, 110.0)},
 }
-_ASSUMED_KEPT = 1 / 3
+
+SHARED_KEPT = 1 / 3
+"""Part of the last cache, which other cores and other guests of the host use as well, that it
+serves whole if nothing else is known; of more it has less, by the logarithm, and nothing of as much
+as its own size.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ class MemoryRates:
 
 def assumed_memory() -> MemoryRates:
     """The rates of an ordinary server."""
-    return MemoryRates(_ASSUMED, _ASSUMED_KEPT)
+    return MemoryRates(_ASSUMED, SHARED_KEPT)
 
 
 def memory_rates() -> MemoryRates:
@@ -105,14 +110,14 @@ def kept_part(whole_ns: float, half_ns: float, far_ns: float) -> float:
     its size, and of much more.
     """
     if far_ns <= whole_ns:
-        return _ASSUMED_KEPT
+        return SHARED_KEPT
     held = min(max((far_ns - half_ns) / (far_ns - whole_ns), 0.25), 1.0)
     return float(0.5 ** (1 / held))
 
 
 def _kept_part(memory: NDArray[np.uint8], cache: int, largest: int) -> float:
     if cache < 8 * _APART:
-        return _ASSUMED_KEPT
+        return SHARED_KEPT
     sizes = (cache // 4, cache // 2, largest)
     return kept_part(*(_usual_ns("load", 0, size, memory) / (size / LINE_BYTES) for size in sizes))
 

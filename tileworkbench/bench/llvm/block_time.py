@@ -33,10 +33,10 @@ from tileworkbench.bench.llvm.values import (
     step,
     value_of,
 )
+from tileworkbench.bench.memory_rates import LINE_BYTES
 from tileworkbench.compiler.fast_dataclass import dataclass
 
 _TENSOR = re.compile(r"%p\d+$")  # as the emitter names arguments of a launch
-_LINE = 64  # bytes
 _FOLLOWED = 3  # iterations
 _RARE = 0.3  # code that is reached less often holds up nothing
 _CALLED = 4.0  # instructions of a call
@@ -115,7 +115,7 @@ class BlockTimes:
         """The pieces of a call, which are the same for the same numbers and places in a line."""
         params = self.functions[name].params
         known = {
-            param: Place(arg.base, arg.offset % _LINE) if isinstance(arg, Place) else arg
+            param: Place(arg.base, arg.offset % LINE_BYTES) if isinstance(arg, Place) else arg
             for param, arg in zip(params, args, strict=False)
             if arg is not None
         }
@@ -234,9 +234,9 @@ class _Walk:
     def lines(self, each: Instruction, place: Value | None) -> float:
         """Two where each register is part of two lines of the cache, else one."""
         size = min(each.kind.bytes_, self.flow.register_bytes)
-        if not isinstance(place, Place) or size <= _LINE // 4:
+        if not isinstance(place, Place) or size <= LINE_BYTES // 4:
             return 1.0
-        return 2.0 if place.offset % _LINE + size > _LINE else 1.0
+        return 2.0 if place.offset % LINE_BYTES + size > LINE_BYTES else 1.0
 
     def call(self, each: Instruction, times: float) -> None:
         """A function of the module, for which code around it waits."""

@@ -133,7 +133,10 @@ class Costs:
         return Cost(self.busy(registers, port), registers, (latency,))
 
     def on_integers(self, each: Instruction, times: float = 1.0) -> Cost:
-        registers = times * self.core.registers(each.kind)
+        return self.integers(times * self.core.registers(each.kind))
+
+    def integers(self, registers: float) -> Cost:
+        """An operation on each of so many vectors of integers."""
         busy = ((ARITHMETIC, registers * self.core.rates.of(INTEGER)),)
         return Cost(busy, registers, (self.cycle_ns,))
 
@@ -206,10 +209,13 @@ class Costs:
         is_branch = [user.op for user in self.users.get(each.name, ())] == ["br"]
         return Cost((), 0.0 if is_branch else 1.0, (self.cycle_ns,))
 
+    def registers_of_cast(self, each: Instruction) -> float:
+        """Those of the wider type of both."""
+        return self.core.registers(Kind(each.kind.lanes, max(each.kind.bits, each.source.bits)))
+
     def conversion(self, each: Instruction) -> Cost:
         """A change of width moves lanes besides."""
-        wider = max(each.kind, each.source, key=lambda kind: kind.bits)
-        registers = self.core.registers(Kind(each.kind.lanes, wider.bits))
+        registers = self.registers_of_cast(each)
         busy, count = self.busy(registers, MULTIPLY), registers
         if each.kind.lanes > 1 and each.kind.bits != each.source.bits:
             busy, count = (*busy, *self.busy(registers, SHUFFLE)), 2 * registers
@@ -219,10 +225,7 @@ class Costs:
         """Integers of other widths; those of addresses are part of them."""
         if each.kind.lanes <= 1:
             return FREE
-        wider = max(each.kind, each.source, key=lambda kind: kind.bits)
-        registers = self.core.registers(Kind(each.kind.lanes, wider.bits))
-        busy = ((ARITHMETIC, registers * self.core.rates.of(INTEGER)),)
-        return Cost(busy, registers, (self.cycle_ns,))
+        return self.integers(self.registers_of_cast(each))
 
     def element(self, each: Instruction) -> Cost:
         """An element into or out of a vector; the first one is where a number is anyway."""

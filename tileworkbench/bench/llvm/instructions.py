@@ -16,6 +16,8 @@ _FUNCTION = re.compile(r"define .*?@([-\w.$]+)\((.*)\)")
 _INCOMING = re.compile(r"\[ (.+?), %([-\w.$]+) \]")
 _LABEL = re.compile(r"label %([-\w.$]+)")
 _CALL = re.compile(rf"(?:\w+(?:\([^)]*\))? )*?({_TYPE}) @([-\w.$]+)\((.*)\)")
+# How other threads may see an access to memory; of an address, what stands behind it.
+_ORDER = re.compile(r" (monotonic|acquire|release|acq_rel|seq_cst)\b.*$")
 _FLAGS = frozenset(
     (
         *("fast", "contract", "reassoc", "nnan", "ninf", "nsz", "arcp", "afn", "nuw", "nsw"),
@@ -155,15 +157,13 @@ def _phi(name: str, op: str, rest: str, flags: set[str]) -> Instruction:
 
 
 def _load(name: str, op: str, rest: str, flags: set[str]) -> Instruction:
-    kind, address = _split(rest)[:2]
+    kind, place = _split(_ORDER.sub("", rest))[:2]
     detail = "atomic" if "atomic" in flags else ""
-    place = re.sub(r" (monotonic|acquire|seq_cst)$", "", address)
     return Instruction(name, op, (_value(place),), parse_kind(kind), detail=detail)
 
 
 def _store(name: str, op: str, rest: str, flags: set[str]) -> Instruction:
-    value, address = _split(rest)[:2]
-    place = re.sub(r" (monotonic|release|seq_cst)$", "", address)
+    value, place = _split(_ORDER.sub("", rest))[:2]
     return Instruction(name, op, (_value(value), _value(place)), parse_kind(_type_of(value)))
 
 
@@ -175,9 +175,7 @@ def _address(name: str, op: str, rest: str, flags: set[str]) -> Instruction:
 
 
 def _update(name: str, op: str, rest: str, flags: set[str]) -> Instruction:
-    place, value = _split(re.sub(r" (monotonic|acquire|release|acq_rel|seq_cst)\b.*$", "", rest))[
-        :2
-    ]
+    place, value = _split(_ORDER.sub("", rest))[:2]
     return Instruction(name, op, (_value(place), _value(value)), parse_kind(_type_of(value)))
 
 
