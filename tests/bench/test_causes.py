@@ -16,6 +16,7 @@ from tileworkbench.bench import ceilings, operation_rates
 from tileworkbench.bench.operation_rates import assumed_rates
 from tileworkbench.bench.parts import Causes, Part
 from tileworkbench.bench.points import Point, judge
+from tileworkbench.bench.time_model import Prediction, predict_time
 from tileworkbench.bench.timing import BenchResult
 from tileworkbench.kernels import (
     flash_attention,
@@ -175,6 +176,27 @@ def test_the_parts_add_up_to_the_prediction() -> None:
     assert causes is not None
     assert causes.total_us == pytest.approx(kernel.stats.predicted.total_us)
     assert all(part.line for part in causes.parts)
+
+
+def test_a_prediction_is_made_once_for_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Views ask several times; other threads or ceilings are another question."""
+    made, threads = list[int](), 2
+
+    def counted(program: Any, machine: Any, threads: int, *rest: Any) -> Prediction:
+        made.append(threads)
+        return predict_time(program, machine, threads, *rest)
+
+    monkeypatch.setattr("tileworkbench.bench.time_model.predict_time", counted)
+    name = "tileworkbench.compiler.device.host.threads.get_num_threads"
+    monkeypatch.setattr(name, lambda: threads)
+    kernel = tw.compile(matmul(512, 512, 512))
+    assert kernel.causes == kernel.causes == kernel.stats.predicted.causes
+    assert made == [2]
+    threads = 1
+    assert kernel.stats.predicted.threads == 1
+    monkeypatch.setattr(ceilings, "machine", lambda measure=False: replace(MACHINE, ceilings=()))
+    assert kernel.causes is not None
+    assert made == [2, 1, 1]
 
 
 def test_everything_as_plain_data() -> None:

@@ -40,6 +40,14 @@ if TYPE_CHECKING:
 Fact = TypeVar("Fact")
 
 
+@dataclass(slots=True)
+class LastPrediction:
+    """What was predicted last, and what it was made with: views ask for the same several times."""
+
+    given: tuple[object, ...] = ()
+    prediction: Prediction | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Stats:
     """Static facts of one compilation. Bytes are of one launch over global memory.
@@ -59,6 +67,7 @@ class Stats:
     resources: tuple[KernelResources, ...] = ()
     lowered: Program | None = field(default=None, repr=False, compare=False)
     file: str = field(default="", repr=False, compare=False)
+    last: LastPrediction | None = field(default=None, repr=False, compare=False)
 
     @property
     def predicted(self) -> Prediction:
@@ -76,9 +85,13 @@ class Stats:
         if self.lowered is None:
             raise ArgumentError("a kernel that no pass of 'cpu' has lowered has no predicted time")
         refuse_unknown(self.lowered)
-        threads = get_num_threads()
+        threads, ceilings = get_num_threads(), machine()
         rates = operation_rates(), memory_rates()
-        return predict_time(self.lowered, machine(), threads, self.file, *rates)
+        last, given = self.last or LastPrediction(), (threads, ceilings, *rates)
+        if last.prediction is None or last.given != given:
+            last.prediction = predict_time(self.lowered, ceilings, threads, self.file, *rates)
+            last.given = given
+        return last.prediction
 
     @property
     def intensity(self) -> float:
@@ -326,7 +339,12 @@ class KernelFacts(PipelineFacts, ReplayFacts):
             resources=needs.functions,
             lowered=lowered,
             file=compiled.record.source_file,
+            last=self._last_prediction,
         )
+
+    @cached_property
+    def _last_prediction(self) -> LastPrediction:
+        return LastPrediction()
 
     @property
     def warnings(self) -> tuple[Note, ...]:
