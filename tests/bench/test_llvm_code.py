@@ -40,6 +40,7 @@ from tileworkbench.bench.operation_rates import (
     MULTIPLIED,
     OperationRates,
     assumed_rates,
+    operation_probe,
 )
 from tileworkbench.bench.probes import host_isa
 from tileworkbench.compiler.device.host.llvm import optimized_text
@@ -497,6 +498,14 @@ def test_a_product_takes_its_multiply_adds() -> None:
     # B is packed once, what is computed is stored once; A is read for every few columns of it.
     assert moved == {"%p1": 128 * 512 * 4, "%p2": 128 * 128 * 4}
     assert sum(each.bytes_.get("%p0", 0) for each in work) >= 128 * 512 * 4
+
+
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_lanes_too_large_for_the_short_way_are_rare(name: str) -> None:
+    """Half of all vectors through the C library would take ten times as long."""
+    times = BlockTimes(optimized_text(operation_probe(name, host_isa()).ir_text), CORE)
+    pieces = times.pieces("work", {"%area": Place("%area", 0), "%repeats": 1000})
+    assert sum(p.scale * p.times * p.ports.time_ns for p in pieces) < 1000 * CORE.cycles(100)
 
 
 def test_causal_blocks_take_what_they_do() -> None:

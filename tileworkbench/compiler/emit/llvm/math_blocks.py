@@ -104,6 +104,7 @@ class MathBlocks:
         labels = [writer.fresh_label(hint) for hint in ("usual", "rare", "end")]
         if self.kind.lanes > 1:
             rare = writer.call("i1", f"llvm.vector.reduce.or.{flag.mangled}", (flag, rare))
+        rare = writer.call("i1", "llvm.expect.i1", ("i1", rare), ("i1", "false"))
         writer.branch(rare, labels[1], labels[0])
         arms = []
         for label, write in zip(labels, (usual, rarely), strict=False):
