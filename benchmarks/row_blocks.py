@@ -3,8 +3,7 @@ without it, one thread.
 
     python benchmarks/row_blocks.py [--quick]
 
-Both are measured in turn; of all calls the fastest tenth counts, since other guests of a host slow
-the rest.
+Both are called in turn, and how they compare in a round counts (`in_turn.py`).
 """
 
 from __future__ import annotations
@@ -14,10 +13,11 @@ import argparse
 from common import environment, markdown_table, write_results
 from cost_cases import CASES
 from cost_model import inputs_of
+from in_turn import in_turn, usual
 
 import tileworkbench as tw
 
-ROUNDS = 40
+SECONDS = 3.0  # of measuring, for each kernel
 TILES = (  # part of a case's name, and rows and columns as kernels for GPUs have them
     ("softmax 2048", {"block_M": 32}),
     ("layernorm 1024", {"block_M": 32}),
@@ -32,7 +32,7 @@ TILES = (  # part of a case's name, and rows and columns as kernels for GPUs hav
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="two rounds, nothing written")
+    parser.add_argument("--quick", action="store_true", help="a tenth of it, nothing written")
     options = parser.parse_args()
     facts = environment(("tileworkbench", "torch"))
     tw.set_num_threads(1)
@@ -42,12 +42,9 @@ def main() -> None:
         program = case.make(**case.constants, **tile)
         kernels = [tw.compile(program, target="cpu", disable=off) for off in ((), ("split_rows",))]
         args = inputs_of(kernels[0])
-        times: list[list[float]] = [[], []]
-        for _ in range(2 if options.quick else ROUNDS):
-            for slot, kernel in zip(times, kernels, strict=True):
-                (fast,) = tw.do_bench(lambda k=kernel, a=args: k(*a), 2, 12, quantiles=(0.1,))
-                slot.append(fast)
-        few, all_ = map(min, times)
+        calls = [lambda k=kernel, a=args: k(*a) for kernel in kernels]
+        seconds = SECONDS / 10 if options.quick else SECONDS
+        few, all_ = usual(in_turn(calls, 200, seconds)).tolist()
         shape = " ".join(f"{axis}={size}" for axis, size in tile.items())
         kernel_name = case.name.partition(",")[0]
         rows.append((f"{kernel_name}, {shape}", f"{few:.3f}", f"{all_:.3f}", f"{all_ / few:.2f}"))

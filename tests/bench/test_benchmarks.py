@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ast
 import importlib
+import itertools
 import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 from tileworkbench.bench.ceilings import machine_to_json
@@ -28,7 +31,7 @@ def scripts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     monkeypatch.setattr("common.RESULTS", tmp_path)
     yield tmp_path
     imported = ("common", "ceilings_agree", "cpu_gemm", "compile_latency", *GPU)
-    for name in (*imported, "recording", "simulator"):
+    for name in (*imported, "in_turn", "recording", "simulator"):
         sys.modules.pop(name, None)
 
 
@@ -50,6 +53,51 @@ def test_results_are_named_after_the_machine(scripts: Path) -> None:
     assert json.loads(path.with_suffix(".json").read_text())["results"] == [1]
     assert "no-such-package not installed" in path.read_text()
     assert path.read_text().endswith("\ntable\n")
+
+
+@dataclass
+class Clock:
+    """A clock that stands still but for what `wait` adds."""
+
+    now_ns: int = 0
+
+    def wait(self, milliseconds: float) -> None:
+        self.now_ns += round(milliseconds * 1e6)
+
+    def perf_counter_ns(self) -> int:
+        return self.now_ns
+
+    def perf_counter(self) -> float:
+        return self.now_ns / 1e9
+
+
+@pytest.mark.parametrize(("rounds", "seconds", "made"), [(60, 0.0, 8), (60, 0.1, 10), (9, 1.0, 9)])
+def test_calls_in_turn(
+    scripts: Path, monkeypatch: pytest.MonkeyPatch, rounds: int, seconds: float, made: int
+) -> None:
+    """A round of both takes 10 ms: three calls of each, of which the first brings data near."""
+    in_turn, clock, order = load("in_turn"), Clock(), list[str]()
+    monkeypatch.setattr(in_turn, "time", clock)
+    took = {"a": itertools.cycle((2.0, 1.0, 1.5)), "b": itertools.cycle((2.5, 1.75, 1.25))}
+
+    def call(name: str) -> None:
+        order.append(name)
+        clock.wait(next(took[name]))
+
+    times = in_turn.in_turn([lambda: call("a"), lambda: call("b")], rounds, seconds)
+    assert times.tolist() == [[1.0, 1.25]] * made
+    assert len(order) == 6 * made
+    assert {order[at] for at in range(0, len(order), 6)} == {"a", "b"}  # each begins some rounds
+
+
+def test_a_slow_round_changes_no_comparison(scripts: Path) -> None:
+    in_turn = load("in_turn")
+    quiet = np.array([[1.0, 3.0, 2.0]] * 7)
+    assert in_turn.usual(quiet).tolist() == [1.0, 3.0, 2.0]
+    disturbed = quiet * np.array([1.0, 1.5, 1.0, 4.0, 1.0, 1.0, 2.0])[:, None]
+    assert in_turn.usual(disturbed).tolist() == [1.0, 3.0, 2.0]
+    disturbed[0, 0] = 9.0  # one call of one round
+    assert (in_turn.usual(disturbed) / in_turn.usual(disturbed)[0]).tolist() == [1.0, 3.0, 2.0]
 
 
 def test_gemm_row_takes_medians_over_processes(scripts: Path) -> None:
