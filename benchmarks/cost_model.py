@@ -26,9 +26,11 @@ import tileworkbench as tw
 
 SECONDS = 6.0  # of measuring, for each kernel
 THREADS = [1, 2]
+APART = 1.1  # times of configurations that are told apart
+SCATTER = 0.05  # of a model that would be right but for errors at random
 HEADS = (
-    *("configurations", "rank correlation", "repeated", "median error", "chosen first", "spread"),
-    "best",
+    *("configurations", "rank correlation", "repeated", "within 5 %", "pairs", "median error"),
+    *("chosen first", "spread", "best"),
 )
 
 
@@ -56,7 +58,9 @@ NOTES = (
     "All configurations of a kernel are called in turn, and how they compare in a round counts "
     "(`in_turn.py`), for what others on the machine do slows a whole round. Rank correlation is "
     "Spearman's. Repeated: that of every other round with the rest, more than which no prediction "
-    "can have. Configurations that become the same code are one; where all do, "
+    "can have. Within 5 %: how often a model would have 0.9 or more that is right but for errors "
+    "of 5 % at random. Pairs: of those that are 10 % or more apart, how many are predicted in "
+    "their order. Configurations that become the same code are one; where all do, "
     "there is no order. Spread: the slowest configuration over the fastest. Chosen first: the "
     "time of the configuration that the model ranks first, over the fastest. Configurations whose "
     "spread is within the noise have no order to be predicted. The model's constants were chosen "
@@ -66,7 +70,7 @@ NOTES = (
 
 def one_table(cases: Sequence[Case], threads: int, seconds: float, data: dict[str, Any]) -> str:
     """Measure all cases on so many threads, add the points to `data`, and tell."""
-    rows, errors, ranked = [], list[float](), list[float]()
+    rows, errors, ranked, everywhere = [], list[float](), list[float](), list[list[Point]]()
     for case in cases:
         points = list(measure(case, seconds))
         data[f"{case.name}, {threads} T"] = [
@@ -79,6 +83,8 @@ def one_table(cases: Sequence[Case], threads: int, seconds: float, data: dict[st
             errors += [off(p, m) for _, p, m, _ in points]
             if repeated(points) >= 0.9:
                 ranked.append(correlation([p for _, p, _, _ in points], [m for *_, m, _ in points]))
+        if repeated(points) >= 0.9:
+            everywhere.append(points)
     who = f"kernel, {threads} threads" if threads > 1 else "kernel, one thread"
     text = markdown_table((who, *HEADS), rows)
     if errors:
@@ -88,7 +94,21 @@ def one_table(cases: Sequence[Case], threads: int, seconds: float, data: dict[st
         good = sum(value >= 0.9 for value in ranked)
         text += f"; of those {len(ranked)} whose order measurements repeat (0.9 or more), {good} "
         text += f"are ranked with 0.9 or more, the median is {statistics.median(ranked):.2f}"
-    return f"{text}."
+    return f"{text}.{of_all(everywhere)}"
+
+
+def of_all(kernels: Sequence[list[Point]]) -> str:
+    """What to say of all kernels whose order repeats."""
+    if not kernels:
+        return ""
+    right, all_ = (sum(each) for each in zip(*map(pairs, kernels), strict=True))
+    ranks = [correlation([p for _, p, _, _ in k], [m for *_, m, _ in k]) for k in kernels]
+    good, expected = sum(rank >= 0.9 for rank in ranks), sum(map(within, kernels))
+    return (
+        f"\n\nAll {len(kernels)} kernels whose order repeats: {good} are ranked with 0.9 or more; "
+        f"with errors of 5 % at random {expected:.0f} would be. Of {all_} pairs that are 10 % or "
+        f"more apart {right / all_:.0%} are predicted in their order."
+    )
 
 
 Point = tuple[dict[str, Any], float, float, tuple[float, float]]
@@ -141,6 +161,8 @@ def row(case: Case, points: list[Point]) -> tuple[str, ...]:
         str(len(points)),
         shown(correlation(predicted, measured)),
         shown(repeated(points)),
+        "-" if math.isnan(repeated(points)) else f"{within(points):.0%}",
+        "{}/{}".format(*pairs(points)),
         f"{error:.0%}",
         f"{first / min(measured):.2f}",
         f"{max(measured) / min(measured):.2f}",
@@ -155,6 +177,26 @@ def shown(value: float) -> str:
 def repeated(points: list[Point]) -> float:
     """The rank correlation of every other round with the rest."""
     return correlation([half for *_, (half, _) in points], [half for *_, (_, half) in points])
+
+
+def pairs(points: list[Point]) -> tuple[int, int]:
+    """How many pairs that are `APART` or more are in the measured order, and all of them."""
+    apart = [
+        faster[1] < slower[1]
+        for faster, slower in itertools.permutations(points, 2)
+        if slower[2] >= APART * faster[2]
+    ]
+    return sum(apart), len(apart)
+
+
+def within(points: list[Point], times: int = 400) -> float:
+    """How often a rank correlation is 0.9 or more if what was measured had errors at random, with a
+    standard deviation of `SCATTER`.
+    """
+    measured = np.array([m for _, _, m, _ in points])
+    noise = np.exp(SCATTER * np.random.default_rng(1).standard_normal((times, len(measured))))
+    values = list(measured)
+    return sum(correlation(values, list(row)) >= 0.9 for row in measured * noise) / times
 
 
 def off(predicted: float, measured: float) -> float:

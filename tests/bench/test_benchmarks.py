@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ def scripts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     monkeypatch.setattr("common.RESULTS", tmp_path)
     yield tmp_path
     imported = ("common", "ceilings_agree", "cpu_gemm", "compile_latency", *GPU)
-    for name in (*imported, "in_turn", "recording", "simulator"):
+    for name in (*imported, "cost_cases", "cost_model", "in_turn", "recording", "simulator"):
         sys.modules.pop(name, None)
 
 
@@ -98,6 +99,26 @@ def test_a_slow_round_changes_no_comparison(scripts: Path) -> None:
     assert in_turn.usual(disturbed).tolist() == [1.0, 3.0, 2.0]
     disturbed[0, 0] = 9.0  # one call of one round
     assert (in_turn.usual(disturbed) / in_turn.usual(disturbed)[0]).tolist() == [1.0, 3.0, 2.0]
+
+
+def test_what_an_order_of_predictions_is_worth(scripts: Path) -> None:
+    """Pairs that are as good as equal count for a rank, but not as pairs."""
+    pytest.importorskip("torch")
+    cost_model = load("cost_model")
+
+    def points(predicted: list[float], measured: list[float]) -> list[Any]:
+        return [({}, p, m, (m, m)) for p, m in zip(predicted, measured, strict=True)]
+
+    measured = [1.0, 1.05, 2.0, 3.0]
+    assert cost_model.pairs(points([1.0, 1.05, 2.0, 3.0], measured)) == (5, 5)
+    assert cost_model.pairs(points([1.1, 1.0, 2.0, 3.0], measured)) == (5, 5)
+    assert cost_model.pairs(points([2.0, 2.0, 2.0, 3.0], measured)) == (3, 5)
+    near, apart = points(measured, [1.0, 1.01, 1.02, 1.03]), points(measured, [1.0, 2.0, 4.0, 8.0])
+    assert cost_model.within(near) < 0.5 < cost_model.within(apart) == 1.0
+    said = cost_model.of_all([apart, points([4.0, 3.0, 2.0, 1.0], measured)])
+    assert "All 2 kernels whose order repeats: 1 are ranked with 0.9 or more" in said
+    assert "Of 11 pairs that are 10 % or more apart 55% are predicted in their order." in said
+    assert cost_model.of_all([]) == ""
 
 
 def test_gemm_row_takes_medians_over_processes(scripts: Path) -> None:
