@@ -21,7 +21,7 @@ from dataclasses import field
 from tileworkbench.bench.cpu_ports import AHEAD, Piece, overlap
 from tileworkbench.bench.llvm.costs import ACCESSES, ISSUE, ISSUED, LOADS, STORES, WAIT, Core, Costs
 from tileworkbench.bench.llvm.flow import Flow, longest_step
-from tileworkbench.bench.llvm.instructions import Function, Instruction, parse_functions
+from tileworkbench.bench.llvm.instructions import Function, Instruction, Kind, parse_functions
 from tileworkbench.bench.llvm.loops import Loop, Shape, shape_of, successors
 from tileworkbench.bench.llvm.values import (
     Place,
@@ -135,8 +135,9 @@ class _Walk:
         self.costs, self.values, self.flow = costs, values, Flow(costs)
         self.pieces: list[Piece[Usage]] = []
         self.usage = Usage()
-        # The last store of a block, which a load of the same address takes its value from.
-        self.last_store: Instruction | None = None
+        # What was stored last and loaded since, by its address: in code without branches LLVM
+        # loads nothing again.
+        self.known: dict[tuple[Value | str, Kind], str] = {}
 
     def whole(self) -> list[Piece[Usage]]:
         self.pass_through(set(self.shape.order), self.function.entry, None)
@@ -173,7 +174,8 @@ class _Walk:
         self, label: str, times: float, came: str | None, loop: Loop | None
     ) -> dict[tuple[str, str], float]:
         """Add a block; returns how often each edge out of it is taken."""
-        self.last_store = None
+        if not self.falls_into(label):
+            self.known.clear()
         for each in self.function.blocks[label]:
             if each.op == "phi":
                 if loop is None or label != loop.header:
@@ -188,6 +190,11 @@ class _Walk:
             else:
                 self.instruction(each, times)
         return {}
+
+    def falls_into(self, label: str) -> bool:
+        """Whether a block goes on where the only one before it ends."""
+        before = self.shape.before.get(label, ())
+        return len(before) == 1 and len(successors(self.function, before[0])) == 1
 
     def branch(self, label: str, each: Instruction) -> dict[tuple[str, str], float]:
         if len(each.labels) == 1:
@@ -214,13 +221,11 @@ class _Walk:
         if each.op == "call" and each.detail in self.times.functions:
             self.call(each, times)
             return
-        if each.op == "load" and self.last_store and self.last_store.args[1] == each.args[0]:
-            self.flow.pass_on(each.name, self.last_store.args[0])
-            return
         place = None
         if each.op in ("load", "store"):
             place = value_of(self.values, each.args[-1])
-            self.last_store = each if each.op == "store" else None
+            if self.is_there(each, place):
+                return
             if isinstance(place, Place) and _TENSOR.match(place.base):
                 self.usage.bytes_[place.base] += times * each.kind.bytes_
         cost = self.costs.of(each)
@@ -230,6 +235,18 @@ class _Walk:
         self.issue(times * cost.instructions)
         if times >= _RARE:
             self.flow.follow(each, cost, place)
+
+    def is_there(self, each: Instruction, place: Value | None) -> bool:
+        """Whether a register has what a load asks for; of a store, never."""
+        key = place or each.args[-1], each.kind
+        if each.op == "store":
+            self.known = {key: each.args[0]}
+            return False
+        first = self.known.setdefault(key, each.name)
+        if first == each.name or each.detail == "atomic":
+            return False
+        self.flow.pass_on(each.name, first)
+        return True
 
     def lines(self, each: Instruction, place: Value | None) -> float:
         """Two where each register is part of two lines of the cache, else one."""

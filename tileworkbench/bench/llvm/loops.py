@@ -26,11 +26,12 @@ class Loop:
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The blocks that are reached, by their place in an order in which each stands behind those it
-    comes from, but for edges back; and the loops by their headers.
+    comes from, but for edges back; the loops by their headers; and the blocks before each.
     """
 
     order: dict[str, int]
     loops: dict[str, Loop]
+    before: dict[str, list[str]]
 
     def inside(self, loop: Loop | None) -> dict[str, Loop]:
         """The loops that stand in `loop` itself, or in none."""
@@ -65,16 +66,14 @@ def shape_of(function: Function) -> Shape:
             open_.discard(label)
             done.append(label)
     order = {label: at for at, label in enumerate(reversed(done))}
-    return Shape(order, _loops(function, order, back))
-
-
-def _loops(
-    function: Function, order: dict[str, int], back: list[tuple[str, str]]
-) -> dict[str, Loop]:
     before: dict[str, list[str]] = {}
     for label in order:
         for each in successors(function, label):
             before.setdefault(each, []).append(label)
+    return Shape(order, _loops(before, back), before)
+
+
+def _loops(before: dict[str, list[str]], back: list[tuple[str, str]]) -> dict[str, Loop]:
     loops: dict[str, Loop] = {}
     for latch, header in back:
         loop = loops.setdefault(header, Loop(header, {header}))
