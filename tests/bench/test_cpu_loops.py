@@ -73,11 +73,11 @@ def sums_us(rows: int, by_hand: bool) -> float:
     return both - copies
 
 
-@pytest.mark.parametrize(("by_hand", "chain"), [(False, CHAIN), (True, FORWARD)])
-def test_a_scan_waits_for_the_element_before(by_hand: bool, chain: str) -> None:
-    """In a register, or in memory."""
-    alone = sums_us(1, by_hand)
-    assert alone == pytest.approx(64 * 1023 * RATES.of(chain) / 1e3, rel=0.1)
+def test_a_scan_waits_for_the_element_before() -> None:
+    """In a register; by hand it goes through memory once in each unrolled iteration."""
+    in_register, in_memory = (64 * 1023 * RATES.of(chain) / 1e3 for chain in (CHAIN, FORWARD))
+    assert sums_us(1, by_hand=False) == pytest.approx(in_register, rel=0.1)
+    assert 1.05 * in_register < sums_us(1, by_hand=True) < in_memory / 2
 
 
 def test_rows_of_a_scan_follow_each_other() -> None:
@@ -87,7 +87,7 @@ def test_rows_of_a_scan_follow_each_other() -> None:
 
 def test_rows_that_go_side_by_side_wait_together() -> None:
     one, four = (sums_us(rows, by_hand=True) for rows in (1, 4))
-    assert four == pytest.approx(one / 4, rel=0.2)
+    assert one / 4 < four < 0.6 * one
 
 
 def test_short_loops_go_on_side_by_side_and_long_ones_do_not() -> None:

@@ -414,17 +414,28 @@ entry:
     assert loads(4) == 2 * loads(0) == 2 * loads(128)
 
 
-def test_an_address_is_loaded_once_in_code_without_branches_and_stores() -> None:
+@pytest.mark.parametrize(
+    ("between", "to", "loads"),
+    [
+        ("", "label %more", 2),  # a vector and, at the same place, a number
+        ("", "i1 %c, label %more, label %done", 2.5),
+        ("store float 1.0, ptr %p1, align 4", "label %more", 2),
+        ("store float 1.0, ptr %p0, align 4", "label %more", 2),
+        ("store float 1.0, ptr %at, align 4", "label %more", 3),
+        ("store <32 x float> zeroinitializer, ptr %p0, align 4", "label %more", 3),
+        ("store float 1.0, ptr %p2, align 4", "label %more", 3),  # wherever that is
+        ("store <16 x float> %a, ptr %at, align 4", "label %more", 2),
+    ],
+)
+def test_what_a_register_has_is_not_loaded_again(between: str, to: str, loads: float) -> None:
     """As LLVM selects instructions; blocks that only follow each other are one."""
-
-    def loads(between: str, to: str = "br label %more") -> float:
-        text = f"""define void @code(ptr %p0, ptr %p1, i1 %c) {{
+    text = f"""define void @code(ptr %p0, ptr %p1, ptr %p2, i1 %c) {{
 entry:
   %at = getelementptr i8, ptr %p0, i64 64
   %a = load <16 x float>, ptr %at, align 4
   %n = load i32, ptr %at, align 4
   {between}
-  {to}
+  br {to}
 more:
   %same = getelementptr i8, ptr %p0, i64 64
   %b = load <16 x float>, ptr %same, align 4
@@ -434,13 +445,9 @@ more:
 done:
   ret void
 }}"""
-        values = {"%p0": Place("%p0", 0), "%p1": Place("%p1", 0)}
-        pieces = BlockTimes(text, CORE).pieces("code", values)
-        return sum(piece.ports.busy[LOADS] for piece in pieces) / RATES.of(LOAD)
-
-    assert loads("") == 2  # a vector and, at the same place, a number
-    assert loads("store float 1.0, ptr %p1, align 4") == 3
-    assert loads("", "br i1 %c, label %more, label %done") == 2.5
+    values = {"%p0": Place("%p0", 0), "%p1": Place("%p1", 0)}
+    pieces = BlockTimes(text, CORE).pieces("code", values)
+    assert sum(piece.ports.busy[LOADS] for piece in pieces) / RATES.of(LOAD) == loads
 
 
 # Time.

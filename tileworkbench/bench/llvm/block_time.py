@@ -21,7 +21,13 @@ from dataclasses import field
 from tileworkbench.bench.cpu_ports import AHEAD, Piece, overlap
 from tileworkbench.bench.llvm.costs import ACCESSES, ISSUE, ISSUED, LOADS, STORES, WAIT, Core, Costs
 from tileworkbench.bench.llvm.flow import Flow, longest_step
-from tileworkbench.bench.llvm.instructions import Function, Instruction, Kind, parse_functions
+from tileworkbench.bench.llvm.instructions import (
+    Function,
+    Instruction,
+    Kind,
+    parse_functions,
+    touches_memory,
+)
 from tileworkbench.bench.llvm.loops import Loop, Shape, shape_of, successors
 from tileworkbench.bench.llvm.values import (
     Place,
@@ -125,6 +131,21 @@ class BlockTimes:
         return self._called[key]
 
 
+_Access = tuple[Value | str, Kind]
+"""A place, or the name of an address, and what is accessed there."""
+
+
+def _are_apart(first: _Access, second: _Access) -> bool:
+    """Whether two accesses have no byte in common, as far as is known."""
+    (one, kind), (other, other_kind) = first, second
+    if not isinstance(one, Place) or not isinstance(other, Place):
+        return False
+    if one.base != other.base:
+        return True
+    ends, other_ends = one.offset + kind.bytes_, other.offset + other_kind.bytes_
+    return ends <= other.offset or other_ends <= one.offset
+
+
 class _Walk:
     """A walk through a function; `pieces` are what was found so far."""
 
@@ -135,9 +156,9 @@ class _Walk:
         self.costs, self.values, self.flow = costs, values, Flow(costs)
         self.pieces: list[Piece[Usage]] = []
         self.usage = Usage()
-        # What was stored last and loaded since, by its address: in code without branches LLVM
-        # loads nothing again.
-        self.known: dict[tuple[Value | str, Kind], str] = {}
+        # The names of what was stored and loaded: in code without branches LLVM loads nothing again
+        # that no store may have changed.
+        self.known: dict[_Access, str] = {}
 
     def whole(self) -> list[Piece[Usage]]:
         self.pass_through(set(self.shape.order), self.function.entry, None)
@@ -218,6 +239,8 @@ class _Walk:
     def instruction(self, each: Instruction, times: float) -> None:
         if each.name:
             self.put(each.name, evaluate(each, self.values))
+        if touches_memory(each):
+            self.known.clear()
         if each.op == "call" and each.detail in self.times.functions:
             self.call(each, times)
             return
@@ -240,7 +263,8 @@ class _Walk:
         """Whether a register has what a load asks for; of a store, never."""
         key = place or each.args[-1], each.kind
         if each.op == "store":
-            self.known = {key: each.args[0]}
+            self.known = {k: name for k, name in self.known.items() if _are_apart(k, key)}
+            self.known[key] = each.args[0]
             return False
         first = self.known.setdefault(key, each.name)
         if first == each.name or each.detail == "atomic":

@@ -2,8 +2,9 @@
 
 Times are those that were measured of such operations (`operation_rates.py`). Multiplications and
 additions have ports of their own, half of those for arithmetic, as on most processors: two fused
-multiply-adds at once are the peak. What LLVM makes no instruction of is free: parts of vectors that
-are whole registers, elements that a load broadcasts, products that become part of a sum, addresses.
+multiply-adds at once are the peak. Conversions, rounding and extrema are done where additions are.
+What LLVM makes no instruction of is free: parts of vectors that are whole registers, elements that
+a load broadcasts, products that become part of a sum, addresses.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ ISSUED = 6.0  # instructions a cycle
 _LOADED, _CONSTANT_QUOTIENT, _QUOTIENT, _DIVIDES, _ATOMIC = 5.0, 5.0, 12.0, 6.0, 20.0
 _GATHERED, _SCATTERED, _LIBRARY = 0.5, 1.0, 40.0
 _TILE_ROWS = 16  # of AMX
-_LATE = 4.0  # quotients and roots, in additions
+_LATE, _EARLY = 4.0, 0.67  # quotients and roots, the larger of two, in additions
 _ONE_OF_MANY = 0.5  # a quotient or root of one element takes so much of a vector's
 
 
@@ -216,7 +217,7 @@ class Costs:
     def conversion(self, each: Instruction) -> Cost:
         """A change of width moves lanes besides."""
         registers = self.registers_of_cast(each)
-        busy, count = self.busy(registers, MULTIPLY), registers
+        busy, count = self.busy(registers, ADD), registers
         if each.kind.lanes > 1 and each.kind.bits != each.source.bits:
             busy, count = (*busy, *self.busy(registers, SHUFFLE)), 2 * registers
         return Cost(busy, count, (self.add_ns,))
@@ -316,20 +317,20 @@ class Costs:
         return self.divides(each, "sqrt", _LATE + 1)
 
     def power_of_two(self, each: Instruction) -> Cost:
-        return self.arithmetic(each, MULTIPLY, 1.5 * self.add_ns, 2.0)
+        return self.arithmetic(each, ADD, 1.5 * self.add_ns, 2.0)
 
     def permutation(self, each: Instruction) -> Cost:
         return self.arithmetic(each, SHUFFLE, self.add_ns)
 
     def extremum(self, each: Instruction) -> Cost:
-        return self.arithmetic(each, "", self.add_ns)
+        return self.arithmetic(each, ADD, _EARLY * self.add_ns)
 
     def emulated_extremum(self, each: Instruction) -> Cost:
         """A comparison, a choice, and NaN."""
         return self.arithmetic(each, "", 1.5 * self.add_ns, 3.0)
 
     def rounding(self, each: Instruction) -> Cost:
-        return self.arithmetic(each, MULTIPLY, 1.5 * self.add_ns)
+        return self.arithmetic(each, ADD, self.add_ns)
 
     def gather(self, each: Instruction) -> Cost:
         time_ns = each.kind.lanes * self.core.cycles(_GATHERED)

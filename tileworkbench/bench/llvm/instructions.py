@@ -31,6 +31,8 @@ _CASTS = frozenset(
         *("bitcast", "ptrtoint", "inttoptr"),
     )
 )
+_UPDATES = frozenset(("cmpxchg", "atomicrmw", "fence"))
+_ACCESSING = re.compile(r"llvm\.(prefetch|masked\.|mem|x86\.(tile|tdp|ldtile))")
 _FLOATS = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
 
 
@@ -90,6 +92,15 @@ class Function:
             for block in self.blocks.values()
             for each in block
         )
+
+
+def touches_memory(instruction: Instruction) -> bool:
+    """Whether an instruction besides loads and stores stands where it is among them: calls of
+    functions and of intrinsics that access or fetch memory, and updates that others see.
+    """
+    if instruction.op != "call":
+        return instruction.op in _UPDATES
+    return not instruction.detail.startswith("llvm.") or bool(_ACCESSING.match(instruction.detail))
 
 
 def parse_functions(text: str) -> dict[str, Function]:
