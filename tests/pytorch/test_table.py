@@ -35,7 +35,7 @@ def test_each_operation_of_core_aten_has_a_group_or_a_reason() -> None:
 def test_no_operation_is_in_two_places() -> None:
     groups = (aten.MAPS, aten.ROWS, aten.PRODUCTS, aten.GATHERS, aten.VIEWS, aten.TRANSPOSITIONS)
     others = (aten.SLICES, aten.CONSTANTS, in_torch.REASONS)
-    one = (aten.CONVERSION, aten.EXPANSION, aten.ATTENTION)
+    one = (aten.CONVERSION, aten.EXPANSION, aten.ATTENTION, aten.BATCH_NORMS[0])
     counts = Counter([*one, *(name for names in (*groups, *others) for name in names)])
     assert [name for name, count in counts.items() if count > 1] == []
     assert sum(map(len, in_torch.BY_REASON.values())) == len(in_torch.REASONS)
@@ -76,6 +76,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "aten._fused_rms_norm.default": (X, [96], VECTOR, 1e-5),
     "aten.native_group_norm.default": (IMAGE, VECTOR[:8], VECTOR[8:16], 2, 8, 256, 4, 1e-5),
     "aten._native_batch_norm_legit.no_stats": (IMAGE[:1], VECTOR[:8], None, True, 0.1, 1e-5),
+    aten.BATCH_NORMS[0]: (IMAGE, None, None, VECTOR[:8], VECTOR[:8] + 9, True, 0.1, 1e-5),
     "aten.mv.default": (X, VECTOR),
     **{f"aten.{name}": (X, [-1]) for name in ("sum.dim_IntList", "mean.dim", "amax.default")},
     "aten.amin.default": (X, [-1]),
@@ -126,7 +127,14 @@ ELSEWHERE = {aten.GROUPED[1]}  # an operation of transformers, in `test_grouped`
 
 def test_each_row_has_a_call() -> None:
     views = (*aten.VIEWS, *aten.TRANSPOSITIONS, *aten.SLICES, aten.EXPANSION)
-    others = (*aten.ROWS, *aten.PRODUCTS, *aten.GROUPED, *aten.GATHERS, *aten.POOLS)
+    others = (
+        *aten.ROWS,
+        *aten.BATCH_NORMS,
+        *aten.PRODUCTS,
+        *aten.GROUPED,
+        *aten.GATHERS,
+        *aten.POOLS,
+    )
     one = (*aten.CONSTANTS, aten.CONVERSION, aten.ATTENTION)
     assert {*views, *others, *one} == CALLS.keys() | ELSEWHERE
 

@@ -159,6 +159,11 @@ VIEWS = (
     *("aten.unsqueeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.alias.default"),
     *("aten.detach.default",),
 )
+# Batch normalisations by statistics of the batch, which are results, too.
+BATCH_NORMS = (
+    "aten._native_batch_norm_legit_functional.default",
+    "aten._native_batch_norm_legit.no_stats",
+)
 # Products, or batches of them, each with the places of its two operands and of what is added.
 PRODUCTS: dict[str, tuple[int, int, int | None]] = {
     "aten.mm.default": (0, 1, None),
@@ -203,7 +208,7 @@ CONSTANTS = (*FILLED, *ZEROS, *ONES)
 
 _GROUPS: dict[str, Collection[str]] = {
     "element-wise": (*MAPS, CONVERSION),
-    "row": ROWS,
+    "row": (*ROWS, BATCH_NORMS[0]),
     "product": (*PRODUCTS, *GROUPED),
     "gather": GATHERS,
     "window": POOLS,

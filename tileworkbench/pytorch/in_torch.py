@@ -49,7 +49,7 @@ BY_REASON: dict[str, tuple[str, ...]] = {
     ),
     "a normalisation over the first dimensions is torch's own": _names(
         """_native_batch_norm_legit.default _native_batch_norm_legit_no_training.default
-        _native_batch_norm_legit_functional.default native_batch_norm_backward.default
+        native_batch_norm_backward.default
         native_group_norm_backward.default native_layer_norm_backward.default"""
     ),
     "weights in a packed form of torch are torch's own": _names(
