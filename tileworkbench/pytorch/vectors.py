@@ -1,32 +1,42 @@
 """Linear layers of one row, as what they are: a matrix times a vector.
 
 Decoding has one row. Its time is that of reading the weights, which a kernel does with what follows
-from the result in the same loop, as any reduction of rows.
+from the result in the same loop, as any reduction of rows. Weights that are computed for the layer,
+element by element, are never in memory: the kernel reads what they are computed from.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tileworkbench.pytorch.aten import LAYERS
+from tileworkbench.pytorch.aten import BATCH_NORM, CONVERSION, LAYERS, MAPS
+from tileworkbench.pytorch.dtypes import is_known
 from tileworkbench.pytorch.dtypes import name_of as dtype_name
-from tileworkbench.pytorch.nodes import Node, follow_views, name_of, value_of, value_of_call
+from tileworkbench.pytorch.nodes import (
+    Node,
+    follow_views,
+    name_of,
+    operands,
+    value_of,
+    value_of_call,
+)
+from tileworkbench.pytorch.program import LONGEST_ROW
 
 _LEAST_WEIGHTS = 8192  # fewer are as fast in torch
 
 
 def use_vectors(graph: Any) -> None:
-    """Put `aten.mv` where a graph multiplies one row by the transpose of an input that lies in
+    """Put `aten.mv` where a graph multiplies one row by the transpose of a matrix that lies in
     memory row by row. Products of open sizes stay as they are.
     """
     import torch
 
     aten = torch.ops.aten
     for node in list(graph.nodes):
-        operands = _operands(node)
-        if operands is None:
+        parts = _operands(node)
+        if parts is None:
             continue
-        *bias, x, weight = operands
+        *bias, x, weight = parts
         rows, columns = value_of(weight).shape
         with graph.inserting_before(node):
             made = _call(graph, node, aten.view.default, x, [columns])
@@ -35,7 +45,10 @@ def use_vectors(graph: Any) -> None:
             for each in bias:
                 made = _call(graph, node, aten.add.Tensor, made, each)
         node.replace_all_uses_with(made)
+        transposed = node.args[-1]
         graph.erase_node(node)
+        if not transposed.users:  # else it would read the matrix
+            graph.erase_node(transposed)
         follow_views(made)
 
 
@@ -47,7 +60,7 @@ def _operands(node: Node) -> tuple[Node, ...] | None:
     if name_of(transposed) != "aten.t.default":
         return None
     weight = transposed.args[0]
-    if weight.op != "placeholder":
+    if not _is_read_once(weight, transposed):
         return None
     values = [value_of(each) for each in (x, weight)]
     if not all(isinstance(size, int) for value in values for size in value.shape):
@@ -59,6 +72,25 @@ def _operands(node: Node) -> tuple[Node, ...] | None:
     if not is_row or values[1].numel() < _LEAST_WEIGHTS:
         return None
     return (*bias, x, weight)
+
+
+def _is_read_once(matrix: Node, user: Node) -> bool:
+    """Whether a kernel of rows can compute a matrix where it reads it: it is an input of the graph,
+    or computed for this user alone, element by element, from such inputs and from smaller tensors
+    that are the same along rows or columns.
+    """
+    if matrix.op == "placeholder":
+        return True
+    value = value_of(matrix)
+    is_element = name_of(matrix) in (*MAPS, CONVERSION) and name_of(matrix) != BATCH_NORM
+    if not is_element or list(matrix.users) != [user] or value.shape[-1] > LONGEST_ROW:
+        return False
+    return is_known(value.dtype) and all(
+        _is_read_once(each, matrix)
+        if value_of(each).shape == value.shape
+        else 1 in (value_of(each).numel(), value_of(each).dim(), *value_of(each).shape)
+        for each in operands(matrix)
+    )
 
 
 def _call(graph: Any, like: Node, target: Any, *args: Any) -> Node:
