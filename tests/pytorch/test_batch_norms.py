@@ -98,6 +98,37 @@ def test_what_follows(call: Callable[..., Any], name: str) -> None:
     assert kernel_of(report).kernel.name == name
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda norm, x: (norm(x), norm(x).relu())[0],  # of the other one, the statistics alone
+        lambda norm, x: norm(x) * norm(x + 1),
+        lambda norm, x: F.relu(norm(x) + x[:1, :1] * x[:, :, :1]),
+        lambda norm, x: norm(x[:, :, ::2]) * 2,
+    ],
+)
+def test_networks_in_which_they_stand(call: Callable[..., Any]) -> None:
+    norm, x, report = norm_of(torch.float32), images((3, 24, 30, 20), torch.float32), Report()
+    other = copy.deepcopy(norm)
+    with torch.no_grad():
+        agree(compiled(lambda x: call(norm, x), report)(x), call(other, x))
+    for mine, others in zip(norm.buffers(), other.buffers(), strict=True):
+        torch.testing.assert_close(mine, others, rtol=1e-5, atol=1e-5)
+    assert not any("norm" in name for name, _ in report.in_torch), report
+
+
+@pytest.mark.parametrize("is_dynamic", [None, True])
+def test_batches_of_every_size(is_dynamic: bool | None) -> None:
+    """torch keeps their number open; a kernel has it."""
+    tiled = tw.tile(
+        lambda x: F.relu(F.batch_norm(x, None, None, training=True)), dynamic=is_dynamic
+    )
+    for size in (4, 6, 9):
+        x = images((size, 24, 20, 20), torch.float32)
+        agree(tiled(x), F.relu(F.batch_norm(x, None, None, training=True)))
+    assert len(tiled.kernels) == 3, tiled.report
+
+
 def test_statistics_that_are_read_again() -> None:
     def call(x: Any) -> Any:
         made, mean, rstd = torch.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5)

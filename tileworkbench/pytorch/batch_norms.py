@@ -172,7 +172,8 @@ class _Writer:
         square = [f"deviation = {deviation}", "tile[i, column] = deviation * deviation"]
         yield from self._over_images(square, "squares")
         yield from _of_channel(self._statistics((channel,)))
-        yield from self._over_images(self._stores(x, at, (channel,)))
+        if self.full:  # others may read the statistics alone
+            yield from self._over_images(self._stores(x, at, (channel,)))
 
     def _over_images(self, lines: Sequence[str], total: str = "") -> Iterator[str]:
         """A loop over the elements of a channel, of whose tiles `total` is the sum."""
