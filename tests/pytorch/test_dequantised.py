@@ -79,6 +79,9 @@ def test_codes_of_8_bits(rows: int, dtype: Any) -> None:
         lambda x, w, s, v: x.view(1, 1, -1) @ (w.to(x.dtype) * (v.exp() + s[0])).t(),
         lambda x, w, s, v: torch.mv(w.to(x.dtype) * s[:, None], x[0]),
         lambda x, w, s, v: F.linear(x, torch.where(w > 5, v, w.to(x.dtype)) / 50),
+        lambda x, w, s, v: F.linear(x, (w.view(72, 4, 34).to(x.dtype) * v[:4, None]).view(72, 136)),
+        lambda x, w, s, v: F.linear(x, (w.to(x.dtype).view(72, 4, 34) * v.view(4, 34)).flatten(1)),
+        lambda x, w, s, v: torch._weight_int8pack_mm(x, w, s),
     ],
 )
 def test_a_row_meets_a_weight_that_is_computed(call: Callable[..., Any], dtype: Any) -> None:
@@ -97,7 +100,10 @@ def test_a_row_meets_a_weight_that_is_computed(call: Callable[..., Any], dtype: 
     [
         lambda x, w, s: (F.linear(x, made := w * s[:, None]), made),
         lambda x, w, s: F.linear(x, (w * s[:, None]).softmax(-1)),
-        lambda x, w, s: F.linear(x, (w.view(72, 4, 34) * s.view(18, 4)[0, :, None]).view(72, 136)),
+        lambda x, w, s: F.linear(x, w.flatten().mul(2).view(72, 136)),
+        lambda x, w, s: F.linear(
+            x, (w.view(72, 4, 34) * s[:4, None]).view(72, 2, 68).mul(2).view(72, 136)
+        ),
     ],
 )
 def test_other_weights_are_made_before(call: Callable[..., Any]) -> None:
@@ -217,7 +223,8 @@ def test_weights_in_the_packed_form_of_torch(rows: int, dtype: Any) -> None:
         return torch.relu(torch._weight_int8pack_mm(x, weight, scales))
 
     x, scales = torch.randn(rows, 128).to(dtype), (torch.rand(96) / 50).to(dtype)
-    one_kernel(layer, x, codes(torch.int8, 96, 128), scales)
+    name = "to_copy" if rows == 1 else "dequantised"
+    one_kernel(layer, x, codes(torch.int8, 96, 128), scales, name=name)
 
 
 def test_packed_weights_that_no_kernel_takes_stay_one_operation() -> None:

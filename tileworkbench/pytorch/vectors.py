@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tileworkbench.pytorch.aten import BATCH_NORM, CONVERSION, LAYERS, MAPS
+from tileworkbench.pytorch.aten import BATCH_NORM, CONVERSION, LAYERS, MAPS, VIEWS
 from tileworkbench.pytorch.dtypes import is_known
 from tileworkbench.pytorch.dtypes import name_of as dtype_name
 from tileworkbench.pytorch.nodes import (
@@ -17,12 +17,14 @@ from tileworkbench.pytorch.nodes import (
     follow_views,
     name_of,
     operands,
+    seen_through,
     value_of,
     value_of_call,
 )
 from tileworkbench.pytorch.program import LONGEST_ROW
 
 _LEAST_WEIGHTS = 8192  # fewer are as fast in torch
+_INSIDE = {*MAPS, *VIEWS, CONVERSION} - {BATCH_NORM}
 
 
 def use_vectors(graph: Any) -> None:
@@ -60,8 +62,6 @@ def _operands(node: Node) -> tuple[Node, ...] | None:
     if name_of(transposed) != "aten.t.default":
         return None
     weight = transposed.args[0]
-    if not _is_read_once(weight, transposed):
-        return None
     values = [value_of(each) for each in (x, weight)]
     if not all(isinstance(size, int) for value in values for size in value.shape):
         return None
@@ -69,28 +69,31 @@ def _operands(node: Node) -> tuple[Node, ...] | None:
     kind = dtype_name(values[1].dtype)
     if values[0].dtype != values[1].dtype or kind not in ("float32", "bfloat16", "float16"):
         return None
-    if not is_row or values[1].numel() < _LEAST_WEIGHTS:
+    if not is_row or values[1].numel() < _LEAST_WEIGHTS or not _is_read_once(weight, transposed):
         return None
     return (*bias, x, weight)
 
 
 def _is_read_once(matrix: Node, user: Node) -> bool:
     """Whether a kernel of rows can compute a matrix where it reads it: it is an input of the graph,
-    or computed for this user alone, element by element, from such inputs and from smaller tensors
-    that are the same along rows or columns.
+    or computed for this user alone from such inputs, element by element, and from what is the same
+    for rows, columns or groups of them.
     """
-    if matrix.op == "placeholder":
-        return True
-    value = value_of(matrix)
-    is_element = name_of(matrix) in (*MAPS, CONVERSION) and name_of(matrix) != BATCH_NORM
-    if not is_element or list(matrix.users) != [user] or value.shape[-1] > LONGEST_ROW:
-        return False
-    return is_known(value.dtype) and all(
-        _is_read_once(each, matrix)
-        if value_of(each).shape == value.shape
-        else 1 in (value_of(each).numel(), value_of(each).dim(), *value_of(each).shape)
-        for each in operands(matrix)
-    )
+    rows, columns = value_of(matrix).shape
+    shapes = set[tuple[int, ...]]()
+    waiting = [(matrix, user)]
+    while waiting:
+        node, reader = waiting.pop()
+        shapes.add(tuple(value_of(node).shape))
+        if node.op == "placeholder":
+            continue
+        is_own = list(node.users) == [reader] and is_known(value_of(node).dtype)
+        if name_of(node) not in _INSIDE or not is_own or columns > LONGEST_ROW:
+            return False
+        read = map(seen_through, operands(node))
+        waiting += [(each, node) for each in read if value_of(each).numel() == rows * columns]
+    grouped = shapes - {(rows, columns)}
+    return len(grouped) < 2 and all(len(each) == 3 and each[0] == rows for each in grouped)
 
 
 def _call(graph: Any, like: Node, target: Any, *args: Any) -> Node:
