@@ -81,7 +81,6 @@ def test_codes_of_8_bits(rows: int, dtype: Any) -> None:
         lambda x, w, s, v: F.linear(x, torch.where(w > 5, v, w.to(x.dtype)) / 50),
         lambda x, w, s, v: F.linear(x, (w.view(72, 4, 34).to(x.dtype) * v[:4, None]).view(72, 136)),
         lambda x, w, s, v: F.linear(x, (w.to(x.dtype).view(72, 4, 34) * v.view(4, 34)).flatten(1)),
-        lambda x, w, s, v: torch._weight_int8pack_mm(x, w, s),
     ],
 )
 def test_a_row_meets_a_weight_that_is_computed(call: Callable[..., Any], dtype: Any) -> None:

@@ -178,6 +178,8 @@ def test_alone_they_are_kernels() -> None:
         tiled = tw.tile(call, torch.arange(20000))
         assert len(tiled.kernels) == 1 and not tiled.report.in_torch, tiled.report
         torch._dynamo.reset()
+    cut = tw.tile(lambda x: torch.div(x, 3, rounding_mode="trunc"), torch.ones(20000))
+    assert not cut.kernels, cut.report
 
 
 @pytest.mark.parametrize(

@@ -131,8 +131,11 @@ def weight_of(node: Node) -> int:
 def _is_slow(node: Node) -> bool:
     """Whether torch computes an operation one element after the other."""
     name = name_of(node)
-    is_power = name in aten.POWERS and not value_of(node).dtype.is_floating_point
-    return is_power or name in aten.REMAINDERS
+    if name not in aten.REMAINDERS and name not in aten.POWERS:
+        return False
+    if not value_of(node).dtype.is_floating_point:
+        return True
+    return name in aten.REMAINDERS and node.kwargs.get("rounding_mode", "floor") == "floor"
 
 
 def operations_of(product: Node) -> float:
