@@ -31,8 +31,8 @@ def pages() -> Iterator[tuple[str, str]]:
         "Three things are not as in torch's own kernels. 16-bit floats are computed in float32 in "
         "a kernel, and rounded once. A float that becomes an integer of 32 or 64 bits that has "
         "no room for it becomes the nearest one there is, and NaN 0: torch leaves that open. A "
-        "remainder of floats is exact; torch has NaN where the quotient has no float32, but for "
-        "single elements.",
+        "remainder of floats is exact, and a quotient that is rounded down follows from it; torch "
+        "has NaN where the quotient has no float32, but for single elements.",
         "## Parts of kernels",
         markdown.table(
             ["group", "what", "operations"],

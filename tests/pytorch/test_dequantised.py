@@ -50,12 +50,12 @@ def codes(kind: Any, *shape: int) -> Any:
     return torch.randint(room.min, room.max, shape, dtype=kind)
 
 
-def one_kernel(call: Callable[..., Any], *args: Any) -> None:
+def one_kernel(call: Callable[..., Any], *args: Any, name: str = "dequantised") -> None:
     tiled = tw.tile(call)
     tiled.check(*args)
     assert not tiled.report.in_torch, tiled.report
     (part,) = tiled.report.parts
-    assert part.name.startswith("dequantised_")
+    assert part.name.startswith(name)
     assert part.kernel.check(part.reference, *make_inputs(part.kernel.program)).ok
 
 
@@ -64,8 +64,51 @@ def one_kernel(call: Callable[..., Any], *args: Any) -> None:
 @pytest.mark.parametrize("rows", [1, 5, 130])
 def test_codes_of_8_bits(rows: int, dtype: Any) -> None:
     x, scales = torch.randn(rows, 136).to(dtype), (torch.rand(72) / 50).to(dtype)
-    one_kernel(int8_by_row, x, codes(torch.int8, 72, 136), scales)
+    name = "to_copy" if rows == 1 else "dequantised"
+    one_kernel(int8_by_row, x, codes(torch.int8, 72, 136), scales, name=name)
     one_kernel(int8_by_column, x, codes(torch.int8, 72, 136), scales)
+
+
+@pytest.mark.covering(1)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, w, s, v: F.linear(x, w.to(x.dtype) * s[:, None], s),
+        lambda x, w, s, v: F.silu(F.linear(x, (w.to(x.dtype) - 3) * s[:, None] * v)) * s,
+        lambda x, w, s, v: x.view(1, 1, -1) @ (w.to(x.dtype) * (v.exp() + s[0])).t(),
+        lambda x, w, s, v: torch.mv(w.to(x.dtype) * s[:, None], x[0]),
+        lambda x, w, s, v: F.linear(x, torch.where(w > 5, v, w.to(x.dtype)) / 50),
+        lambda x, w, s, v: F.linear(x, (w.view(72, 4, 34).to(x.dtype) * v[:4, None]).view(72, 136)),
+        lambda x, w, s, v: F.linear(x, (w.to(x.dtype).view(72, 4, 34) * v.view(4, 34)).flatten(1)),
+    ],
+)
+def test_a_row_meets_a_weight_that_is_computed(call: Callable[..., Any], dtype: Any) -> None:
+    x, scales, by_column = (torch.randn(n).to(dtype) / 9 for n in ((1, 136), (72,), (136,)))
+    args = x, codes(torch.int8, 72, 136), scales, by_column
+    tiled = tw.tile(call)
+    tiled.check(*args)
+    (part,) = [part for part in tiled.report.parts if "mv" in part.operations]
+    assert len(part.operations) >= 3 and part.source.count("T.empty(") == 1, tiled.report
+    assert not any("mm" in name or "to_copy" in name for name, _ in tiled.report.in_torch)
+    assert part.kernel.check(part.reference, *make_inputs(part.kernel.program)).ok
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, w, s: (F.linear(x, made := w * s[:, None]), made),
+        lambda x, w, s: F.linear(x, (w * s[:, None]).softmax(-1)),
+        lambda x, w, s: F.linear(x, w.flatten().mul(2).view(72, 136)),
+        lambda x, w, s: F.linear(
+            x, (w.view(72, 4, 34) * s[:4, None]).view(72, 2, 68).mul(2).view(72, 136)
+        ),
+    ],
+)
+def test_other_weights_are_made_before(call: Callable[..., Any]) -> None:
+    tiled = tw.tile(call)
+    tiled.check(torch.randn(1, 136), torch.randn(72, 136), torch.randn(72))
+    assert not any("mv" in part.operations for part in tiled.report.parts), tiled.report
 
 
 @pytest.mark.covering(2)
@@ -179,7 +222,8 @@ def test_weights_in_the_packed_form_of_torch(rows: int, dtype: Any) -> None:
         return torch.relu(torch._weight_int8pack_mm(x, weight, scales))
 
     x, scales = torch.randn(rows, 128).to(dtype), (torch.rand(96) / 50).to(dtype)
-    one_kernel(layer, x, codes(torch.int8, 96, 128), scales)
+    name = "to_copy" if rows == 1 else "dequantised"
+    one_kernel(layer, x, codes(torch.int8, 96, 128), scales, name=name)
 
 
 def test_packed_weights_that_no_kernel_takes_stay_one_operation() -> None:

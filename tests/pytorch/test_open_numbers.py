@@ -42,6 +42,17 @@ def test_a_number_that_changes(fn: Any, data: torch.Tensor) -> None:
     compared(fn, [(data, n) for n in (2, 3, 7, 0.5, 1.5)])
 
 
+def test_a_momentum_that_changes() -> None:
+    images, ones = torch.randn(4, 8, 40, 40) + 3, torch.ones(8)
+
+    def means(x: Any, n: float) -> Any:
+        mean = ones.clone()
+        made = F.batch_norm(x, mean, ones.clone(), training=True, momentum=n)
+        return made.relu().sum((2, 3)) + mean
+
+    compared(means, [(images, n) for n in (0.1, 0.3, 0.5, 0.9)])
+
+
 def test_the_reason_is_told_and_the_rest_is_a_kernel() -> None:
     tiled = compared(lambda x, n: (x * 2 + 1).tanh() * n, [(LARGE, n) for n in (2, 3, 4)])
     assert tiled.report.in_torch == [("aten.mul.Tensor", CHANGES)]

@@ -35,7 +35,7 @@ def test_each_operation_of_core_aten_has_a_group_or_a_reason() -> None:
 def test_no_operation_is_in_two_places() -> None:
     groups = (aten.MAPS, aten.ROWS, aten.PRODUCTS, aten.GATHERS, aten.VIEWS, aten.TRANSPOSITIONS)
     others = (aten.SLICES, aten.CONSTANTS, in_torch.REASONS)
-    one = (aten.CONVERSION, aten.EXPANSION, aten.ATTENTION)
+    one = (aten.CONVERSION, aten.EXPANSION, aten.ATTENTION, aten.BATCH_NORMS[0])
     counts = Counter([*one, *(name for names in (*groups, *others) for name in names)])
     assert [name for name, count in counts.items() if count > 1] == []
     assert sum(map(len, in_torch.BY_REASON.values())) == len(in_torch.REASONS)
@@ -76,9 +76,11 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "aten._fused_rms_norm.default": (X, [96], VECTOR, 1e-5),
     "aten.native_group_norm.default": (IMAGE, VECTOR[:8], VECTOR[8:16], 2, 8, 256, 4, 1e-5),
     "aten._native_batch_norm_legit.no_stats": (IMAGE[:1], VECTOR[:8], None, True, 0.1, 1e-5),
+    aten.BATCH_NORMS[0]: (IMAGE, None, None, VECTOR[:8], VECTOR[:8] + 9, True, 0.1, 1e-5),
     "aten.mv.default": (X, VECTOR),
     **{f"aten.{name}": (X, [-1]) for name in ("sum.dim_IntList", "mean.dim", "amax.default")},
-    **{f"aten.{name}": (X, [-1]) for name in ("amin.default", "var.correction", "std.correction")},
+    "aten.amin.default": (X, [-1]),
+    **{f"aten.{name}.correction": (X, [-1]) for name in ("var", "std", "var_mean", "std_mean")},
     **{f"aten.{name}.default": (X,) for name in ("sum", "mean", "max", "min")},
     "aten.prod.default": (X / X.abs().max(),),
     "aten.prod.dim_int": (X, -1),
@@ -125,9 +127,37 @@ ELSEWHERE = {aten.GROUPED[1]}  # an operation of transformers, in `test_grouped`
 
 def test_each_row_has_a_call() -> None:
     views = (*aten.VIEWS, *aten.TRANSPOSITIONS, *aten.SLICES, aten.EXPANSION)
-    others = (*aten.ROWS, *aten.PRODUCTS, *aten.GROUPED, *aten.GATHERS, *aten.POOLS)
+    others = (
+        *aten.ROWS,
+        *aten.BATCH_NORMS,
+        *aten.PRODUCTS,
+        *aten.GROUPED,
+        *aten.GATHERS,
+        *aten.POOLS,
+    )
     one = (*aten.CONSTANTS, aten.CONVERSION, aten.ATTENTION)
     assert {*views, *others, *one} == CALLS.keys() | ELSEWHERE
+
+
+def test_what_graphs_have_by_another_name_is_in_a_kernel() -> None:
+    def call(x: Any) -> Any:
+        angle = torch.empty_like(x)
+        torch.ops.aten.atan2.out(x, x * 2, out=angle)
+        return torch.ops.aten.var.dim(x, [-1]) + angle.sum(-1)
+
+    assert in_torch.BY_REASON["graphs have it by another name"] == (
+        "aten.atan2.out",
+        "aten.var.dim",
+    )
+    report = Report()
+    torch.testing.assert_close(compiled(call, report)(X), call(X))
+    assert report.parts and not report.in_torch, report
+
+
+def compiled(call: Any, report: Report) -> Any:
+    settings = Settings(least_work=1, least_elements=1)
+    backend = functools.partial(tile_backend, report=report, settings=settings)
+    return torch.compile(call, backend=backend, dynamic=False)
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -141,11 +171,9 @@ def test_what_the_table_names_is_in_a_kernel(name: str) -> None:
         return made * x.to(made.dtype) if aten.group_of(name) in ("view", "constant") else made
 
     report = Report()
-    settings = Settings(least_work=1, least_elements=1)
-    backend = functools.partial(tile_backend, report=report, settings=settings)
     args = (X if aten.group_of(name) == "constant" else X[0, 0], CALLS[name])
     with torch.no_grad():
-        found = torch.compile(call, backend=backend, dynamic=False)(*args)
+        found = compiled(call, report)(*args)
     tolerance = {"rtol": 1e-4, "atol": 1e-4} if found.dtype == torch.float32 else {}
     torch.testing.assert_close(found, call(*args), **tolerance)
     assert report.parts and not report.in_torch, report

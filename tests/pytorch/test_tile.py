@@ -93,9 +93,9 @@ def arguments_of(name: str, x: Any, other: Any) -> tuple[Any, ...]:
         return (x > 0,) if "not" in name else (x > 0, other > 0)
     if name in SECOND:
         return x, *(other if each == "tensor" else each for each in SECOND[name])
-    if name.endswith(".Tensor") or name in ("aten.maximum.default", "aten.minimum.default"):
+    if name.removesuffix("_mode").endswith(".Tensor") or name.endswith("imum.default"):
         return x, other
-    return (x, 1.5) if name.endswith(".Scalar") else (x,)
+    return (x, 1.5) if name.removesuffix("_mode").endswith(".Scalar") else (x,)
 
 
 # A batch normalisation has parameters for its channels, and rows of its own beside pooling.
@@ -112,7 +112,8 @@ def test_element_wise_operations_are_those_of_torch(dtype: Any) -> None:
                 x = x.abs()
             if name == "aten.gelu.default":  # torch makes NaN of infinity
                 x = x.clamp(max=100)
-            made[name] = operator_of(name)(*arguments_of(name, x, other))
+            mode = {"rounding_mode": "floor"} if name.endswith("_mode") else {}
+            made[name] = operator_of(name)(*arguments_of(name, x, other), **mode)
         return made
 
     report = Report()
@@ -227,6 +228,10 @@ def test_powers() -> None:
         lambda x: x.max() - x.min(),
         lambda x: (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True),
         lambda x: x * (x.var((1, 2), unbiased=False, keepdim=True) + 1e-5).rsqrt(),
+        lambda x: (
+            x.sub(*torch.var_mean(x, -1, keepdim=True)[1:]) / torch.std_mean(x, (1, 2))[0].sum()
+        ),
+        lambda x: torch.std_mean(x, -1, unbiased=False)[0] * torch.var_mean(x, -1)[1],
         lambda x: F.normalize(x, dim=-1),
         lambda x: x.norm(1, dim=-1) + x.norm(float("inf"), dim=-1),
         lambda x: (x - x.mean(-1, keepdim=True)).square().mean(-1),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from tileworkbench.pytorch import formulas
+from tileworkbench.pytorch import divisions, formulas
 from tileworkbench.pytorch.rows import ROWS
 from tileworkbench.pytorch.terms import Term, bitwise, of_float, select
 
@@ -21,6 +21,14 @@ LEFT_SHIFTS = ("aten.__lshift__.Scalar", "aten.bitwise_left_shift.Tensor_Scalar"
 
 BATCH_NORM = "aten.batch_norm.default"  # by known statistics, which have a number for each channel
 
+# Those of `MAPS` whose formulas give parts of them names: they take `Keep` first.
+STEPS: dict[str, Callable[..., Term]] = {
+    **dict.fromkeys(("aten.div.Tensor_mode", "aten.div.Scalar_mode"), divisions.divided),
+    "aten.floor_divide.default": divisions.floor_divided,
+    "aten.remainder.Scalar": divisions.floor_remainder,
+    "aten.remainder.Tensor": divisions.floor_remainder,
+    "aten.remainder.Scalar_Tensor": divisions.floor_remainder,
+}
 MAPS: dict[str, Callable[..., Term]] = {
     "aten.add.Tensor": lambda x, y, alpha=1: x + formulas.scaled(y, alpha),
     "aten.add.Scalar": lambda x, y, alpha=1: x + formulas.scaled(y, alpha),
@@ -31,12 +39,9 @@ MAPS: dict[str, Callable[..., Term]] = {
     "aten.mul.Scalar": lambda x, y: x * y,
     "aten.div.Tensor": lambda x, y: x / y,
     "aten.div.Scalar": lambda x, y: x / y,
-    "aten.floor_divide.default": formulas.floor_divided,
-    "aten.remainder.Scalar": formulas.floor_remainder,
-    "aten.remainder.Tensor": formulas.floor_remainder,
-    "aten.remainder.Scalar_Tensor": formulas.floor_remainder,
-    "aten.fmod.Scalar": formulas.truncated_remainder,
-    "aten.fmod.Tensor": formulas.truncated_remainder,
+    **STEPS,
+    "aten.fmod.Scalar": divisions.truncated_remainder,
+    "aten.fmod.Tensor": divisions.truncated_remainder,
     "aten.addcmul.default": formulas.add_product,
     "aten.addcdiv.default": formulas.add_quotient,
     "aten.lerp.Scalar": formulas.lerp,
@@ -49,9 +54,9 @@ MAPS: dict[str, Callable[..., Term]] = {
     "aten.neg.default": lambda x: -x,
     "aten.abs.default": formulas.absolute,
     "aten.square.default": lambda x: x * x,
-    "aten.pow.Tensor_Scalar": formulas.power,
-    "aten.pow.Tensor_Tensor": formulas.power,
-    "aten.pow.Scalar": formulas.power_of_number,
+    "aten.pow.Tensor_Scalar": divisions.power,
+    "aten.pow.Tensor_Tensor": divisions.power,
+    "aten.pow.Scalar": divisions.power_of_number,
     "aten.exp.default": formulas.exp,
     "aten.log.default": formulas.log,
     "aten.log2.default": of_float("log2"),
@@ -145,12 +150,19 @@ MAPS: dict[str, Callable[..., Term]] = {
     "aten.native_dropout_backward.default": lambda grad, kept, scale: grad * kept * scale,
     "aten.sigmoid_backward.default": lambda grad, y: grad * y * (1.0 - y),
 }
+POWERS = ("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.pow.Scalar")
+REMAINDERS = (*STEPS, "aten.fmod.Scalar", "aten.fmod.Tensor")
 
 # The same elements in the same order.
 VIEWS = (
     *("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default"),
     *("aten.unsqueeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.alias.default"),
     *("aten.detach.default",),
+)
+# Batch normalisations by statistics of the batch, which are results, too.
+BATCH_NORMS = (
+    "aten._native_batch_norm_legit_functional.default",
+    "aten._native_batch_norm_legit.no_stats",
 )
 # Products, or batches of them, each with the places of its two operands and of what is added.
 PRODUCTS: dict[str, tuple[int, int, int | None]] = {
@@ -196,7 +208,7 @@ CONSTANTS = (*FILLED, *ZEROS, *ONES)
 
 _GROUPS: dict[str, Collection[str]] = {
     "element-wise": (*MAPS, CONVERSION),
-    "row": ROWS,
+    "row": (*ROWS, BATCH_NORMS[0]),
     "product": (*PRODUCTS, *GROUPED),
     "gather": GATHERS,
     "window": POOLS,

@@ -77,9 +77,9 @@ def compile_graph(
     drop_examples(module.graph)
     fold_constants(module)
     drop_copies(module.graph)
-    use_vectors(module.graph)
     update_in_place(module.graph, may_update)
     put_together = write_out(module.graph)
+    use_vectors(module.graph)
     while True:
         nodes = list(module.graph.nodes)
         maker = Maker(_names(nodes, names), report, settings.target)

@@ -25,6 +25,7 @@ from tileworkbench.pytorch.axes import (
 )
 from tileworkbench.pytorch.body import Definition, Names
 from tileworkbench.pytorch.dtypes import named
+from tileworkbench.pytorch.maps import element_of
 from tileworkbench.pytorch.nodes import (
     Node,
     assigned_names,
@@ -135,13 +136,17 @@ class Elements:
         elif name == aten.BATCH_NORM:
             made = self._kept(node, self._normalised(node, index).wrapped(value_of(node).dtype))
         else:
-            args = [
-                self.at(each, broadcast(index, shape_of(each))) if hasattr(each, "op") else each
-                for each in node.args
-            ]
-            made = aten.MAPS[name](*args, **node.kwargs).wrapped(value_of(node).dtype)
-            made = self._kept(node, made)
+            made = self._mapped(node, index)
         return made
+
+    def _mapped(self, node: Node, index: Index) -> Term:
+        """An element of an element-wise operation, whose operands are broadcast."""
+
+        def operand(each: Any) -> Any:
+            is_node = hasattr(each, "op")
+            return self.at(each, broadcast(index, shape_of(each))) if is_node else each
+
+        return self._kept(node, element_of(node, operand, self.keep))
 
     def _counted(self, node: Node, index: Index) -> Term:
         """An element of a range of integers."""
@@ -199,10 +204,13 @@ class Elements:
         return made
 
     def _kept(self, node: Node, term: Term) -> Term:
+        called = self.called.get(node, "return")
+        return self.keep(str(node.name) if called == "return" else called, term)
+
+    def keep(self, name: str, term: Term) -> Term:
+        """A term under a name, which it has in the text if that is worth it."""
         if term.op in ("value", "element", "number"):
             return term
-        called = self.called.get(node, "return")
-        name = str(node.name) if called == "return" else called
         made = Definition(name, term, "full", 0)
         self.definitions.append(made)
         return Term("value", (made,), term.dtype, "full")

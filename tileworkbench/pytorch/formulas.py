@@ -10,14 +10,12 @@ from tileworkbench.pytorch.dtypes import name_of, weak_dtype
 from tileworkbench.pytorch.terms import (
     NoRuleError,
     Term,
-    binary,
     bitwise,
     bounds_of,
     call,
     number,
     of_float,
     of_floats,
-    promoted,
     select,
 )
 
@@ -35,15 +33,6 @@ _FAR = 1e9  # its square plus one is its square, and no infinity
 
 def scaled(y: Any, alpha: Any) -> Any:
     return y if alpha == 1 else y * alpha
-
-
-def floor_divided(x: Term, y: Any) -> Term:
-    """The quotient of integers, rounded down, for a divisor that is a number."""
-    if not isinstance(x, Term) or not isinstance(y, int) or isinstance(y, bool) or not y:
-        raise NoRuleError("a division rounded down by what is no number")
-    if x.dtype.is_floating_point or x.is_bool:
-        raise NoRuleError("a division of floats, rounded down")
-    return binary("//", x, y)
 
 
 def gelu(x: Term, approximate: str = "none") -> Term:
@@ -125,26 +114,6 @@ def hardtanh_backward(grad: Term, x: Term, low: Any, high: Any) -> Term:
 def softplus_backward(grad: Term, x: Term, beta: Any, threshold: Any) -> Term:
     raised = scaled(x, beta)
     return select(raised > threshold, grad, grad * sigmoid(raised))
-
-
-def floor_remainder(x: Any, y: Any) -> Term:
-    """The remainder with the sign of the divisor, which of integers is a number."""
-    if promoted(x, y)[2].is_floating_point:
-        less = truncated_remainder(x, y)
-        if not isinstance(y, Term):
-            return select(less < 0 if y > 0 else less > 0, less + y, less)
-        is_apart = (y < 0).differs(less < 0)
-        return select(call("And", less.differs(0), is_apart), less + y, less)
-    if not isinstance(x, Term) or not isinstance(y, int) or isinstance(y, bool) or not y:
-        raise NoRuleError("a remainder by what is no number")
-    if x.is_bool:
-        raise NoRuleError("a remainder of bools")
-    return binary("%", x, y)
-
-
-def truncated_remainder(x: Term, y: Any) -> Term:
-    """The remainder of floats, with the sign of what is divided."""
-    return of_floats("fmod", x, y)
 
 
 def add_product(x: Term, a: Term, b: Term, value: Any = 1) -> Term:
@@ -312,11 +281,6 @@ def power(x: Term, exponent: Any) -> Term:
         -2: lambda x: 1.0 / (x * x),
     }
     return known[exponent](x) if exponent in known else of_floats("pow", x, exponent)
-
-
-def power_of_number(base: Any, exponent: Term) -> Term:
-    is_float = promoted(base, exponent)[2].is_floating_point
-    return exp2(exponent) if base == 2 and is_float else of_floats("pow", base, exponent)
 
 
 def logical(name: str) -> Callable[..., Term]:

@@ -13,6 +13,7 @@ from tileworkbench.pytorch.dtypes import name_of as dtype_name
 from tileworkbench.pytorch.dtypes import named
 from tileworkbench.pytorch.grouped import Grouped, parts_of
 from tileworkbench.pytorch.lines import indented, index_check, shape_text
+from tileworkbench.pytorch.maps import element_of
 from tileworkbench.pytorch.nodes import (
     Node,
     cited,
@@ -102,9 +103,7 @@ class _Writer:
         if name_of(node) == aten.CONVERSION:
             converted: Term = self._operand(node.args[0])
             return converted.rounded(dtype)
-        args = [self._operand(each) for each in node.args]
-        made: Term = aten.MAPS[name_of(node)](*args, **node.kwargs)
-        return made.wrapped(dtype)
+        return element_of(node, self._operand, lambda _, part: part)
 
     def _operand(self, value: Any) -> Any:
         if not hasattr(value, "op"):

@@ -38,7 +38,7 @@ from tileworkbench.pytorch.tiles import (
     tile_of_product,
 )
 
-_WEIGHT_OF_NORM = 2  # worth a kernel alone
+_WEIGHT_ALONE = 2  # of what is worth a kernel alone
 LEAST_TRIED = 1e7  # operations of a group that is measured: a tenth of a millisecond
 
 
@@ -123,9 +123,19 @@ def weight_of(node: Node) -> int:
     if name in aten.PRODUCTS:
         gains = name_of_dtype(value_of(node).dtype) != "float32" or is_tried(node)  # else torch's
         return 1 + gains + (added_to(node) is not None)
-    if name == aten.BATCH_NORM:
-        return _WEIGHT_OF_NORM
+    if name == aten.BATCH_NORM or _is_slow(node):
+        return _WEIGHT_ALONE
     return int(name in aten.MAPS or name in aten.GATHERS or name == aten.CONVERSION)
+
+
+def _is_slow(node: Node) -> bool:
+    """Whether torch computes an operation one element after the other."""
+    name = name_of(node)
+    if name not in aten.REMAINDERS and name not in aten.POWERS:
+        return False
+    if not value_of(node).dtype.is_floating_point:
+        return True
+    return name in aten.REMAINDERS and node.kwargs.get("rounding_mode", "floor") == "floor"
 
 
 def operations_of(product: Node) -> float:

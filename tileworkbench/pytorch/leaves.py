@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from tileworkbench.pytorch.axes import Index, text_of_axes
+from tileworkbench.pytorch.axes import Axis, Index, text_of_axes
 from tileworkbench.pytorch.body import Names
 from tileworkbench.pytorch.nodes import Node, base_of, offset_of, shape_of, strides_of, value_of
+from tileworkbench.pytorch.shapes import Extents
 from tileworkbench.pytorch.sizes import is_open
 from tileworkbench.pytorch.terms import NoRuleError
 from tileworkbench.pytorch.written import Tensor, base_name
@@ -85,6 +86,46 @@ class Leaves:
             if reach[at] >= own.shape[at]:
                 raise NoRuleError("a view that joins dimensions")
         return f"{self.name(base)}[{', '.join(' + '.join(each) or '0' for each in places)}]"
+
+
+class United:
+    """The parameters of a kernel that each have their elements one behind the other: dimensions
+    that one coordinate goes through are one. `of` has the name and extents of each.
+    """
+
+    def __init__(self, names: Names, called: Mapping[Node, str]) -> None:
+        self._names, self._called = names, called
+        self.of: dict[Node, tuple[str, Extents]] = {}
+
+    def read(self, node: Node, index: Index) -> str:
+        """The element of a tensor that is no member."""
+        places, shape = _united(index)
+        if node not in self.of:
+            self.of[node] = self._names.name(base_name(node, self._called)), shape
+        name, known = self.of[node]
+        if shape != known:
+            raise NoRuleError("a tensor that is read in two shapes")
+        return f"{name}[{', '.join(places)}]"
+
+
+def _united(index: Index) -> tuple[list[str], Extents]:
+    """(where an element is, the extents of the tensor) with dimensions as one that one coordinate
+    goes through.
+    """
+    runs: list[list[Axis]] = []
+    for axes in index:
+        own = [axis for axis in axes if axis.extent != 1]
+        before = runs[-1][-1:] if runs else []
+        steps = [(each.coordinate, each.inner) for each in before]
+        if own and steps == [(own[0].coordinate, own[0].inner * own[0].extent)]:
+            runs[-1] += own
+        elif own:
+            runs.append(own)
+    shape = tuple(prod([axis.extent for axis in run]) for run in runs)
+    for run, size in zip(runs, shape, strict=True):
+        if size != run[0].whole and (is_open(size) or is_open(run[-1].inner)):
+            raise NoRuleError("an index that divides by an open size")
+    return [text_of_axes(tuple(run)) for run in runs] or ["0"], shape or (1,)
 
 
 def argument_of(base: Node) -> Tensor:

@@ -25,6 +25,7 @@ from tileworkbench.pytorch.indices import (
     variable,
 )
 from tileworkbench.pytorch.lines import indented, shape_text
+from tileworkbench.pytorch.maps import element_of
 from tileworkbench.pytorch.nodes import (
     Node,
     assigned_names,
@@ -171,18 +172,19 @@ class Loops(Names):
     def _inline(self, node: Node, indices: Sequence[Index]) -> Term:
         key = (node, tuple(indices))
         if key not in self._known:
-            self._known[key] = self.named(node, self.computed(node, indices))
+            called = self.called.get(node, "return")
+            name = str(node.name) if called == "return" else called
+            self._known[key] = self.keep(name, self.computed(node, indices))
         return self._known[key]
 
-    def named(self, node: Node, term: Term) -> Term:
+    def keep(self, wanted: str, term: Term) -> Term:
         """A term under a name of its own, in the loop that is being written."""
         plain = term
         while plain.op == "cast":
             plain = plain.args[0]
         if plain.op in ("element", "number"):
             return term
-        called = self.called.get(node, "return")
-        name = self.name(str(node.name) if called == "return" else called)
+        name = self.name(wanted)
         self._lets.append(f"{name} = {text(term)}")
         return Term("element", (name,), term.dtype, term.kind)
 
@@ -200,14 +202,11 @@ class Loops(Names):
             return made.rounded(dtype)
         if name == aten.CONVOLUTION:
             return self._filtered(node, indices).wrapped(dtype)
-        made = aten.MAPS[name](
-            *(
-                self.aligned(each, indices[1:2] if is_for_channels(node, each) else indices)
-                for each in node.args
-            ),
-            **{key: self.aligned(each, indices) for key, each in node.kwargs.items()},
-        )
-        return made.wrapped(dtype)
+
+        def operand(each: Any) -> Any:
+            return self.aligned(each, indices[1:2] if is_for_channels(node, each) else indices)
+
+        return element_of(node, operand, self.keep)
 
     def _filtered(self, node: Node, indices: Sequence[Index]) -> Term:
         """An element of a convolution along one dimension, of each channel by itself."""

@@ -87,7 +87,8 @@ def _symbolic() -> tuple[type, ...]:
 def changes(node: Node) -> bool:
     """Whether an operation takes a number that torch keeps open, not as a size."""
     name = name_of(node)
-    takes_numbers = name in aten.MAPS or (name in ROWS and not ROWS[name].takes_sizes)
+    takes_numbers = name in aten.MAPS or name in aten.BATCH_NORMS
+    takes_numbers |= name in ROWS and not ROWS[name].takes_sizes
     return takes_numbers and any(map(is_number, node.all_input_nodes))
 
 

@@ -8,14 +8,14 @@ operand, element by element, can be in its tile, too: see `first_operands`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
 
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch import aten
-from tileworkbench.pytorch.axes import Axis, Extended, Index, text_of_axes, whole
+from tileworkbench.pytorch.axes import Extended, whole
 from tileworkbench.pytorch.body import Names
 from tileworkbench.pytorch.dtypes import name_of as dtype_name
 from tileworkbench.pytorch.elements import Elements, is_element
+from tileworkbench.pytorch.leaves import United
 from tileworkbench.pytorch.nodes import (
     Node,
     assigned_names,
@@ -28,7 +28,6 @@ from tileworkbench.pytorch.nodes import (
 )
 from tileworkbench.pytorch.shapes import Extents
 from tileworkbench.pytorch.sizes import is_open
-from tileworkbench.pytorch.terms import NoRuleError
 from tileworkbench.pytorch.written import base_name
 
 COORDINATES = (("row", "depth"), ("depth", "column"))  # what the lines of a tile call its place
@@ -97,28 +96,20 @@ def tile_lines(
     plain = (base_name(root, called, "rows"), "weight")[place]
     wanted = f"{next(iter(named), plain)}_tile"
     trial: Names
-    leaves: dict[Node, tuple[str, Extents]]
+    leaves: United
 
     def lines_of(extents: Mapping[str, Sequence[int]]) -> tuple[list[str], list[str]]:
         nonlocal trial, leaves
-        trial, leaves = body.copy(), {}
-
-        def read(node: Node, index: Index) -> str:
-            places, shape = _united(index)
-            name, known = leaves.get(node) or (trial.name(base_name(node, called)), shape)
-            if shape != known:
-                raise NoRuleError("a tensor that is read in two shapes")
-            leaves[node] = name, known
-            return f"{name}[{', '.join(places)}]"
-
+        trial = body.copy()
+        leaves = United(trial, called)
         index = tuple(whole(name, cut) for name, cut in extents.items())
-        elements = Elements(members, trial, read)
+        elements = Elements(members, trial, leaves.read)
         return elements.lines([elements.at(root, index)])
 
     lines, (element,) = cuts.until_fine(lines_of)
     name = trial.name(wanted)
     body.take(trial)
-    return TileLines(name, tuple(lines), element, leaves)
+    return TileLines(name, tuple(lines), element, leaves.of)
 
 
 def _cuts_of(root: Node) -> list[list[int]]:
@@ -126,23 +117,3 @@ def _cuts_of(root: Node) -> list[list[int]]:
     rows, depth = shape_of(root)
     *outer, last = shape_of(unviewed(root))
     return [[n for n in outer if n != 1] or [1], [depth]] if last == depth else [[rows], [depth]]
-
-
-def _united(index: Index) -> tuple[list[str], Extents]:
-    """(where an element is, the extents of the tensor) with dimensions as one that one coordinate
-    goes through.
-    """
-    runs: list[list[Axis]] = []
-    for axes in index:
-        own = [axis for axis in axes if axis.extent != 1]
-        before = runs[-1][-1:] if runs else []
-        steps = [(each.coordinate, each.inner) for each in before]
-        if own and steps == [(own[0].coordinate, own[0].inner * own[0].extent)]:
-            runs[-1] += own
-        elif own:
-            runs.append(own)
-    shape = tuple(prod([axis.extent for axis in run]) for run in runs)
-    for run, size in zip(runs, shape, strict=True):
-        if size != run[0].whole and (is_open(size) or is_open(run[-1].inner)):
-            raise NoRuleError("an index that divides by an open size")
-    return [text_of_axes(tuple(run)) for run in runs] or ["0"], shape or (1,)

@@ -79,16 +79,25 @@ def _truth(x: Term) -> Term:
 
 
 def _variance(rows: Rows, x: Term, correction: float) -> Term:
+    return _variance_and_mean(rows, x, correction)[0]
+
+
+def _variance_and_mean(rows: Rows, x: Term, correction: float) -> tuple[Term, Term]:
     count = rows.columns - correction
     if count <= 0:
         raise NoRuleError("a variance of too few elements")
     mean = rows.keep("mean", _mean(rows, x))
     centred = rows.keep("centred", x - mean)
-    return rows.sum(centred * centred) / float(count)
+    return rows.sum(centred * centred) / float(count), mean
 
 
 def _deviation(rows: Rows, x: Term, correction: float) -> Term:
     return sqrt(_variance(rows, x, correction))
+
+
+def _deviation_and_mean(rows: Rows, x: Term, correction: float) -> tuple[Term, Term]:
+    variance, mean = _variance_and_mean(rows, x, correction)
+    return sqrt(variance), mean
 
 
 def _norm(rows: Rows, x: Term, order: float) -> Term:
@@ -194,7 +203,7 @@ def _question(make: Callable[[Rows, Term], Term]) -> RowOperation:
     return RowOperation(make, dims, lambda x, *_, **__: (x,))
 
 
-def _spread(make: Callable[[Rows, Term, float], Term]) -> RowOperation:
+def _spread(make: Callable[[Rows, Term, float], Any]) -> RowOperation:
     def terms(x: Any, *_: Any, correction: float | None = None, **__: Any) -> tuple[Any, ...]:
         return x, 1 if correction is None else correction
 
@@ -246,6 +255,8 @@ ROWS: dict[str, RowOperation] = {
     **{f"aten.all.{name}": _question(_all) for name in ("default", "dim", "dims")},
     "aten.var.correction": _spread(_variance),
     "aten.std.correction": _spread(_deviation),
+    "aten.var_mean.correction": _spread(_variance_and_mean),
+    "aten.std_mean.correction": _spread(_deviation_and_mean),
     "aten.linalg_vector_norm.default": RowOperation(
         _norm, _norm_dims, lambda x, order=2, *_, **__: (x, order), weight=2
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -11,6 +11,7 @@ from tileworkbench.bench.products import product_rates
 from tileworkbench.pytorch import (
     aten,
     attention,
+    batch_norms,
     channels_last,
     convolutions,
     grouped,
@@ -27,6 +28,7 @@ from tileworkbench.pytorch import (
 )
 from tileworkbench.pytorch.around import Around
 from tileworkbench.pytorch.attention import Attention
+from tileworkbench.pytorch.batch_norms import BatchNorm
 from tileworkbench.pytorch.channels_last import ConvolutionLast
 from tileworkbench.pytorch.dtypes import is_known
 from tileworkbench.pytorch.dtypes import name_of as dtype_name
@@ -43,6 +45,7 @@ from tileworkbench.pytorch.groups import (
 )
 from tileworkbench.pytorch.handwritten import Handwritten
 from tileworkbench.pytorch.mapped import Mapped
+from tileworkbench.pytorch.mapped_products import MappedProduct
 from tileworkbench.pytorch.nodes import (
     Node,
     changes,
@@ -65,32 +68,31 @@ from tileworkbench.pytorch.terms import NoRuleError
 from tileworkbench.pytorch.writing import written
 from tileworkbench.pytorch.written import Written
 
-AnyGroup = Group | Attention | Around | Grouped | Mapped | Pooling | Region | RowProduct
+AnyGroup = Group | Attention | Around | BatchNorm | Grouped | Mapped | Pooling | Region | RowProduct
+
+_WRITERS: dict[type, Callable[[Any, Mapping[Node, str], Collection[str]], Written]] = {
+    Attention: attention.written,
+    BatchNorm: batch_norms.written,
+    ConvolutionLast: channels_last.written,
+    Grouped: grouped_text.written,
+    Handwritten: handwritten.written,
+    Mapped: mapped.written,
+    MappedProduct: mapped_products.written,
+    Pooling: pooling.written,
+    Region: regions.written,
+    RowProduct: row_products.written,
+    Scan: scans.written,
+}
 
 
 def text_of(
     group: AnyGroup, names: Mapping[Node, str], taken: Collection[str] = (), threads: int = 0
 ) -> Written:
     """The kernel of a group; see `writing.written` and `groups.plan`."""
-    if isinstance(group, Mapped):
-        return mapped.written(group, names, taken)
-    if isinstance(group, Around):
-        if isinstance(group, ConvolutionLast):
-            return channels_last.written(group, names, taken)
-        write = scans.written if isinstance(group, Scan) else mapped_products.written
+    write = _WRITERS.get(type(group))
+    if write is not None:
         return write(group, names, taken)
-    if isinstance(group, Region):
-        return regions.written(group, names, taken)
-    if isinstance(group, Pooling):
-        return pooling.written(group, names, taken)
-    if isinstance(group, RowProduct):
-        return row_products.written(group, names, taken)
-    if isinstance(group, Grouped):
-        return grouped_text.written(group, names, taken)
-    if isinstance(group, Handwritten):
-        return handwritten.written(group, names, taken)
-    if isinstance(group, Attention):
-        return attention.written(group, names, taken)
+    assert isinstance(group, Group)
     return written(group, plan(group, threads), names, taken)
 
 
@@ -102,6 +104,9 @@ def started(node: Node) -> AnyGroup:
     if name == aten.ATTENTION:
         _check_tensors(node)
         return attention.started(node)
+    if name in aten.BATCH_NORMS and batch_norms.is_over_images(node):
+        _check_dtypes(node)
+        return batch_norms.batch_norm(node)
     if name in aten.POOLS:
         _check_tensors(node)
         return pooling.pooling(node)
@@ -221,6 +226,9 @@ def joined(group: AnyGroup, node: Node) -> AnyGroup:
         raise NoRuleError("a kernel that is whole when it begins")
     if isinstance(group, Attention):
         return group.joined(node)
+    if isinstance(group, BatchNorm):
+        _check_dtypes(node)
+        return batch_norms.joined(group, node)
     assert isinstance(group, Group)  # what is mapped is found when all others are
     name = name_of(node)
     if (

@@ -139,6 +139,10 @@ def promoted(a: Any, b: Any) -> tuple[Term, Term, Any]:
     return a, b, compute_dtype(promote(a.dtype, b.dtype))
 
 
+Keep = Callable[[str, Term], Term]
+"""Keeps a term under a name, which stands where the term is used."""
+
+
 def binary(op: str, a: Any, b: Any) -> Term:
     """`a op b` in the promoted dtype; a number takes that of the other."""
     a, b, common = promoted(a, b)

@@ -16,6 +16,7 @@ from typing import Any
 
 from tileworkbench.pytorch.around import Around
 from tileworkbench.pytorch.attention import Attention
+from tileworkbench.pytorch.batch_norms import BatchNorm
 from tileworkbench.pytorch.calls import Call
 from tileworkbench.pytorch.convolutions import window_of
 from tileworkbench.pytorch.grouped import Grouped
@@ -159,6 +160,8 @@ def tried(group: AnyGroup) -> tuple[Node, ...]:
         return ()
     if isinstance(group, Attention | RowProduct):
         return group.members
+    if isinstance(group, BatchNorm):
+        return (group.node,)
     if isinstance(group, Grouped):
         return (group.product,)
     if isinstance(group, Around):
@@ -179,7 +182,7 @@ def _operations(group: AnyGroup, sizes: OpenSizes) -> float:
         read = _OPERATIONS_OF_A_READ * min(sizes.hint(rows), groups) * depth * columns
         return max(2.0 * sizes.hint(rows) * depth * columns, read)
     makes_rows = isinstance(group, Group) and group.prologue and not group.dequantises
-    if isinstance(group, Around) or makes_rows:
+    if isinstance(group, Around | BatchNorm) or makes_rows:
         return LEAST_TRIED  # always tried: what is around may cost more than the one
     if isinstance(group, Handwritten):
         widths = shape_of(group.scores.args[0])[-1] + shape_of(group.members[-1])[-1]

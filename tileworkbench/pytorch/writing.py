@@ -12,6 +12,7 @@ from tileworkbench.pytorch.body import Body, Form, Output, Parameter, Product
 from tileworkbench.pytorch.convolutions import NAMES, window_of
 from tileworkbench.pytorch.gathers import Gather, gather_of
 from tileworkbench.pytorch.groups import Group, added_to, is_convolution
+from tileworkbench.pytorch.maps import element_of
 from tileworkbench.pytorch.nodes import (
     Node,
     assigned_names,
@@ -237,9 +238,7 @@ class _Values:
         elif name in ROWS:
             self._add_row_operation(node, ROWS[name])
         else:
-            args = [self._operand(each) for each in node.args]
-            made = aten.MAPS[name](*args, **node.kwargs)
-            self._keep(node, made.wrapped(value_of(node).dtype))
+            self._keep(node, element_of(node, self._operand, self.body.keep))
 
     def _add_row_operation(self, node: Node, operation: RowOperation) -> None:
         picked = operation.terms(*node.args, **node.kwargs)
