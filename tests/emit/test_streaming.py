@@ -1,9 +1,12 @@
 """Inputs that are fetched ahead of their use: large ones that are read in long runs."""
 
+import re
+
 import pytest
 import torch
 
 import tileworkbench as tw
+from tileworkbench.bench.probes import host_isa
 from tileworkbench.kernels import dequant_gemv, elementwise, matmul, rmsnorm
 
 
@@ -21,6 +24,15 @@ from tileworkbench.kernels import dequant_gemv, elementwise, matmul, rmsnorm
 def test_what_is_fetched_ahead(program: object, count: int) -> None:
     kernel = tw.compile(program, target="cpu")
     assert kernel.source.count("call void @llvm.prefetch") == count
+
+
+def test_every_line_of_several_vectors_is_fetched() -> None:
+    """Four vectors of a long function are one load."""
+    kernel = tw.compile(elementwise.gelu(4096, 2048, "float32"), target="cpu")
+    lines = max(1, 4 * host_isa().vector_bits // 8 // 64)
+    assert kernel.source.count("call void @llvm.prefetch") == lines
+    ahead = {4096 + 64 * line for line in range(lines)}
+    assert ahead <= {int(each) for each in re.findall(r"ptr %\w+, i64 (\d+)", kernel.source)}
 
 
 def test_fetching_past_the_end() -> None:

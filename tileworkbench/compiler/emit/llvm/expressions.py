@@ -26,6 +26,7 @@ from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Var
 from tileworkbench.compiler.ir.rewrite import substitute
 from tileworkbench.compiler.ir.types import BOOL, HANDLE, DType
 
+_LINE_BYTES = 64  # of a cache
 ZEROS = "@zeros"
 """512 bytes of zeros: what a load whose predicate is false reads instead."""
 
@@ -163,8 +164,7 @@ class Expressions(Arithmetic):
         return self.from_memory(text, dtype, place.lanes)
 
     def _all_bits(self, code: Expr) -> Expr:
-        """`code` without the mask that takes its low four bits: the instruction does that itself.
-        """
+        """`code` without the mask that takes its low four bits: the instruction does that itself."""
         known = self.definitions.get(code, code) if isinstance(code, Var) else code
         if isinstance(known, ir.Binary) and known.op == "and" and const_int(known.b) == 15:
             return known.a
@@ -278,7 +278,7 @@ class Expressions(Arithmetic):
             lanes, safe = predicate.lanes, self._safe(load, predicate.lanes)
         elif run is not None or lanes == 1:
             address = self.pointer(buffer, index if run is None else run[0])
-            self._fetch_ahead(load, address)
+            self._fetch_ahead(load, address, lanes)
             return self._load_at(address, dtype, lanes, predicate, safe)
         elif lanes == self.out.lanes and _lanes(predicate) == 1:
             moves = self.pattern(index)
@@ -294,16 +294,20 @@ class Expressions(Arithmetic):
         """Neighbours, each of them in several lanes."""
         buffer, count = load.buffer, lanes // moves.repeat
         address = self.pointer(buffer, moves.base)
-        self._fetch_ahead(load, address)
+        self._fetch_ahead(load, address, count)
         value = self._load_at(address, buffer.dtype, count, predicate, self._safe(load, count))
         text = repeat_lanes(self.out, value.text, value.type, moves.repeat)
         return Value(text, buffer.dtype, lanes)
 
-    def _fetch_ahead(self, load: ir.Load, address: str) -> None:
-        """Prefetch what lies `AHEAD_BYTES` further on, even past the end of the tensor."""
+    def _fetch_ahead(self, load: ir.Load, address: str, elements: int) -> None:
+        """Prefetch the lines that lie `AHEAD_BYTES` behind so many elements, even past the end of
+        the tensor.
+        """
         if load not in self.fetched:
             return
-        self.out.prefetch(self.out.let(f"getelementptr i8, ptr {address}, i64 {AHEAD_BYTES}"))
+        size = max(elements * load.buffer.dtype.bits // 8, 1)
+        for offset in range(AHEAD_BYTES, AHEAD_BYTES + size, _LINE_BYTES):
+            self.out.prefetch(self.out.let(f"getelementptr i8, ptr {address}, i64 {offset}"))
 
     def _load_strided(
         self, load: ir.Load, moves: LanePattern, lanes: int, predicate: Value | None

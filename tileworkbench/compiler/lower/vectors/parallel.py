@@ -27,7 +27,16 @@ from tileworkbench.compiler.lower.vectors.context import Context, Vote
 from tileworkbench.compiler.lower.vectors.lanes import NotLanesError, run_in_lanes
 
 _MAX_LANES = 64
-_LONG = ("erf", "tanh")
+CHAINS = 4
+"""Vectors at once of functions that are one long chain of operations: a core looks ahead for a few
+such chains only, if they follow each other. Eight do not fit in sixteen registers.
+"""
+_LONG = frozenset(
+    (
+        *("exp", "exp2", "exp10", "expm1", "log", "log2", "log10", "log1p"),
+        *("erf", "tanh", "sigmoid", "atan"),
+    )
+)
 _SCORES = {
     (Motion.CONTIGUOUS, True): 4,
     (Motion.CONTIGUOUS, False): 2,
@@ -95,8 +104,8 @@ def _choose(op: Parallel, context: Context) -> _Plan | None:
     if not widest or not any(access.writes for access in accesses):
         return None
     best, best_score = None, 0
-    # Two registers at once hide part of the latency of functions that are one long chain.
-    chains = 2 if any(isinstance(f, Call) and f.name in _LONG for f in walk(op.body)) else 1
+    is_long = any(isinstance(f, Call) and f.name in _LONG for f in walk(op.body))
+    chains = CHAINS if is_long else 1
     for at in reversed(range(len(op.vars))):
         extent = const_int(op.extents[at])
         lanes = min(context.target.vector_bits // widest * chains, _MAX_LANES)
