@@ -101,6 +101,17 @@ CASES = (
         function(lambda s, m: torch.softmax(s * 0.125 + m, -1)),
         lambda: (torch.randn(8, 256, 256), torch.randn(256, 256)),
     ),
+    Case("x // y", function(lambda x, y: x // y), rows(2)),
+    Case(
+        "log_softmax(x), 32000 columns",
+        function(lambda x: torch.log_softmax(x, -1)),
+        lambda: (torch.randn(32, 32000),),
+    ),
+    Case(
+        "relu(batch_norm(x)), 8 x 64 x 28 x 28",
+        function(lambda x, w, b: F.relu(F.batch_norm(x, None, None, w, b, training=True))),
+        lambda: (torch.randn(8, 64, 28, 28), torch.randn(64), torch.randn(64)),
+    ),
     Case(
         "gelu(linear(x))",
         lambda: torch.nn.Sequential(torch.nn.Linear(512, 1024), torch.nn.GELU()),
