@@ -57,7 +57,8 @@ def written(
     inputs, known = _inputs(plan, body, names, product, whole)
     read = {node: each for node, each in inputs.items() if node not in known}
     called = assigned_names(group.members)
-    values = _Values(group, body, inputs, called, tables)
+    counted = {node for node in plan.patterns if plan.counts_columns(node)}
+    values = _Values(group, body, inputs, counted, called, tables)
     for node in group.members:
         values.add(node)
     outputs = [
@@ -107,6 +108,8 @@ def _inputs(
     operands = {} if product is None else _operands(product, whole)
     made, known = {}, set()
     for node, pattern in plan.patterns.items():
+        if plan.counts_columns(node):
+            continue
         name, read = leaves.get(node) or (operands.get(node) or "", None)
         parameter = Parameter(name, value_of(node).dtype, *pattern)
         if read is not None and parameter.shape(plan.form) != read:
@@ -213,10 +216,11 @@ class _Values:
         group: Group,
         body: Body,
         inputs: Mapping[Node, Parameter],
+        counted: Collection[Node],
         called: Mapping[Node, str],
         tables: Mapping[Gather, Parameter],
     ) -> None:
-        self.tables = tables
+        self.tables, self.counted = tables, counted
         self.group, self.body, self.inputs, self.called = group, body, inputs, called
         self.of: dict[Node, Any] = {}
 
@@ -281,6 +285,8 @@ class _Values:
         source = seen_through(value)
         if (filled := constant_of(source)) is not None:
             return number(filled, value_of(source).dtype)
+        if source in self.counted:
+            return self.body.column.to(value_of(source).dtype)
         if source not in self.inputs:
             raise NoRuleError("a value that is broadcast inside of the kernel")
         return self.body.load(self.inputs[source])
@@ -319,6 +325,9 @@ def _comments(group: Group, form: Form) -> Sequence[str]:
         shape = f"A block computes {rows} x {columns} of the product and what follows from it."
     elif any(name_of(node) in ROWS for node in group.members):
         shape = f"A block has {rows} whole row{'s' * (rows > 1)} of {columns}, kept in fast memory."
+        if form.has_pieces:
+            long = f"A row of {form.columns} is too long for fast memory"
+            shape = f"{long}: each loop reads it in pieces of {columns}."
     elif not form.rows:
         shape = f"A block has {columns} elements, each read and written once."
     else:
