@@ -72,6 +72,17 @@ def test_what_is_picked_of_several_values() -> None:
     assert len(tiled.report.parts) == 1 and not tiled.report.in_torch, tiled.report
 
 
+def test_an_element_of_what_varies_along_a_part_of_a_row_stays_in_torch() -> None:
+    def call(x: Any, w: Any, places: Any) -> Any:
+        y = F.group_norm(x, 4, w, w).view(3, 4, -1)
+        return y, y.gather(-1, places)
+
+    x, w, places = torch.randn(3, 16, 20, 20), torch.randn(16), torch.randint(0, 1600, (3, 4, 1))
+    tiled = tw.tile(call, x, w, places, keep_slower=True)
+    tiled.check(x, w, places)
+    assert dict(tiled.report.in_torch)["aten.gather.default"] == "alone, it is as fast in torch"
+
+
 @pytest.mark.parametrize("columns", [2, LONG])
 def test_several_places_of_a_row_stay_in_torch(columns: int) -> None:
     x, places = torch.randn(64, LONG), torch.randint(0, LONG, (64, columns))
@@ -132,6 +143,24 @@ def test_gradients_of_cross_entropy(reduction: str, shape: Any, dtype: Any) -> N
     part = kernel_of(tiled, "log_softmax_backward_data")
     assert part.operations == ("eq", "where", "log_softmax_backward_data", "mul")
     assert f"({shape[0]}, {shape[1]})" in part.source and "arange" not in part.source
+
+
+@pytest.mark.parametrize("shape", [(60, 300), (4, LONG)])
+def test_a_class_that_counts_for_nothing(shape: Any) -> None:
+    def call(x: Any, classes: Any) -> Any:
+        return F.cross_entropy(x, classes, ignore_index=7)
+
+    x, classes = batch(*shape)
+    classes[1:3] = 7
+    tiled = tw.tile(call, keep_slower=True)
+    torch.testing.assert_close(tiled(x, classes), call(x, classes))
+    assert kernel_of(tiled, "gather")
+    made = []
+    for each in (tiled, call):
+        own = x.clone().requires_grad_()
+        made.append(torch.autograd.grad(each(own, classes), own)[0])
+    torch.testing.assert_close(*made)
+    assert not made[0][1:3].any() and kernel_of(tiled, "where")
 
 
 def test_one_kernel_for_every_batch() -> None:

@@ -12,7 +12,7 @@ from torch.utils import _pytree as trees
 import tileworkbench as tw
 from tests.pytorch.test_dynamic import kernels_for
 from tileworkbench.pytorch import trials
-from tileworkbench.pytorch.tiles import piece_of
+from tileworkbench.pytorch.tiles import LONGEST_KEPT, piece_of
 
 EVEN, ODD = 20800, 16385  # pieces divide the first; the last piece of the second is shorter
 SHAPES = [
@@ -105,6 +105,15 @@ def test_numbers_for_channels(shape: tuple[int, ...], dtype: Any) -> None:
     in_one_kernel(call, x, w, b).check(x, w, b)
 
 
+@pytest.mark.parametrize("columns", [EVEN, ODD])
+def test_rows_of_a_table(columns: int) -> None:
+    def call(table: Any, places: Any) -> Any:
+        return torch.softmax(table[places] * 2, -1)
+
+    args = torch.randn(30, columns), torch.tensor([0, 29, 3, 3, -1])
+    in_one_kernel(call, *args).check(*args)
+
+
 def test_large_numbers_do_not_cancel() -> None:
     """The spread of numbers far from zero: squares of theirs would have no digit left for it."""
     x = torch.randn(2, EVEN) + 1e4
@@ -130,6 +139,22 @@ def test_gradients_are_in_kernels_too() -> None:
     backward = {each.name: each.kernel for each in tiled.report.operations if each.in_backward}
     assert backward["aten._softmax_backward_data.default"]
     assert backward["aten._log_softmax_backward_data.default"]
+
+
+@pytest.mark.parametrize("columns", [EVEN, ODD, LONGEST_KEPT + 1])
+def test_what_costs_much_is_computed_once(columns: int) -> None:
+    def call(x: Any) -> tuple[Any, Any]:
+        y = torch.tanh(x) * 2
+        return y, torch.softmax(y, -1)
+
+    x = torch.randn(4, columns)
+    tiled = in_one_kernel(call, x)
+    tiled.check(x)
+    # Of tanh's three loops and exp's two, where there is no room for a row.
+    tanh, exp = (tiled.source.count(f"T.{name}(") for name in ("tanh", "exp"))
+    assert (tanh, exp) == ((1, 1) if columns <= LONGEST_KEPT else (3, 2))
+    on_gpu = tw.tile(call, x[:1, :ODD], target="sim:sm_80", keep_slower=True)
+    assert on_gpu.source.count("T.tanh(") == 3  # whose fast memory is small
 
 
 @pytest.mark.parametrize("columns", [EVEN, ODD])

@@ -29,7 +29,8 @@ class Form:
     columns of a block. The first `batches` of the rows number the products of a batch: a block
     has rows of one of them. `depth` is that of the tiles of a product's operands. `parts` are the
     two extents of the columns where some input varies along one of them only. A block `has_pieces`
-    where its rows are too long to be kept: it reads them in pieces of the tile's columns.
+    where its rows are too long to be kept: it reads them in pieces of the tile's columns, and
+    `keeps_costly` values of a whole row.
     """
 
     rows: tuple[int, ...]
@@ -39,6 +40,7 @@ class Form:
     depth: int = 0
     parts: tuple[int, ...] = ()
     has_pieces: bool = False
+    keeps_costly: bool = False
 
     @property
     def row_count(self) -> int:
@@ -113,7 +115,7 @@ class Definition:
     """A named value. `reduce` is "sum", "prod", "max" or "min" where it is that of `term` over each
     row, and "cumsum" where it is the sum up to each element. `made_in` are the loops that compute
     it: one, but for what each loop over the pieces of a row computes again. `used_in` counts the
-    uses of each loop.
+    uses of each loop. `whole` names the fragment that has all its elements of a row, if one has.
     """
 
     name: str
@@ -124,6 +126,7 @@ class Definition:
     made_in: set[Loop] = field(default_factory=set)
     used_in: Counter[Loop] = field(default_factory=Counter)
     is_inline: bool = False  # it is written where it is used
+    whole: str = ""
     below: int = 0  # it is an index, which must be less than this and not negative
 
     @property
@@ -134,7 +137,10 @@ class Definition:
     @property
     def is_kept(self) -> bool:
         """Whether it is in a fragment: others than its own loops use it."""
-        return bool(self.reduce or self.below) or not self.used_in.keys() <= self.made_in
+        others = self.used_in.keys() - self.made_in
+        if self.whole:  # which later loops read
+            others = {loop for loop in others if loop[1] == "reduce"}
+        return bool(self.reduce or self.below or others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +231,7 @@ class Body(Names):
         return Term("value", (made,), x.dtype, x.kind, x.stage)
 
     def sum(self, x: Term) -> Term:
-        single = _single(x, self.columns)
+        single = _single(x)
         return self._reduce("sum", x) if single is None else self.keep("row_sum", single)
 
     def max(self, x: Term) -> Term:
@@ -250,7 +256,12 @@ class Body(Names):
     @property
     def column(self) -> Term:
         """Where an element is in its row."""
-        return Term("column", (), named("int64"), "full")
+        return Term("column", (), named("int32"), "full")
+
+    def is_at(self, index: Term) -> Term:
+        """Whether an element is in the column that a number of its row names, if there is one."""
+        inside = select(index < 0, -1, select(index < self.columns, index, -1))
+        return self.keep("place", inside.to(self.column.dtype)).equals(self.column)
 
     def gather(self, table: Parameter, index: Term, rows: int) -> Term:
         """The element of a table of so many rows in row `index`."""
@@ -294,8 +305,20 @@ class Body(Names):
         return Term("value", (made,), x.dtype, "full", x.stage)
 
 
-def _single(x: Term, columns: int) -> Term | None:
-    """The sum of a row that is zero but in the column that an index names; None for others."""
+_CHEAP = {"if_then_else", "max", "min", "abs", "isnan", "isinf", "Not", "And", "Or"}  # functions
+
+
+def _is_costly(term: Term) -> bool:
+    """Whether computing a value of others takes longer than reading it: it has an exponential, or
+    the like."""
+    if term.op == "value":
+        return False
+    own = term.op == "call" and term.args[0] not in _CHEAP
+    return own or any(_is_costly(each) for each in term.args if isinstance(each, Term))
+
+
+def _single(x: Term) -> Term | None:
+    """The sum of a row that is zero but where its elements are `is_at`; None for others."""
     x = _defined(x)
     if x.op != "call" or x.args[0] != "if_then_else":
         return None
@@ -303,10 +326,7 @@ def _single(x: Term, columns: int) -> Term | None:
     is_else_zero = other.op == "number" and other.args[0] == 0
     if condition.op != "==" or condition.args[1].op != "column" or not is_else_zero:
         return None
-    index = condition.args[0]
-    if "full" in (index.kind, value.kind):
-        return None
-    return select(index < 0, 0, select(index < columns, value, 0))
+    return None if value.kind == "full" else select(condition.args[0] < 0, 0, value)
 
 
 def _defined(term: Term) -> Term:
@@ -349,7 +369,11 @@ def find_uses(body: Body, outputs: Sequence[Output]) -> list[Definition]:
         definition.made_in = {(definition.stage, definition.kind)}
         if body.form.has_pieces and definition.kind == "full":
             # There is room for a piece of it: whoever needs it computes it again.
-            definition.made_in = {(stage, "full") for stage, _ in definition.used_in}
+            stages = sorted({stage for stage, _ in definition.used_in})
+            if len(stages) > 1 and body.form.keeps_costly and _is_costly(definition.term):
+                definition.whole = body.name(f"{definition.name}_row")
+                del stages[1:]
+            definition.made_in = {(stage, "full") for stage in stages}
         # A reduction reads the fragment of its operand behind the loop that writes it.
         readers = {(definition.stage, "reduce")} if definition.reduce else definition.made_in
         for loop in readers:

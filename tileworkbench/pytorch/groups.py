@@ -31,6 +31,7 @@ from tileworkbench.pytorch.sizes import OpenSizeError, is_open
 from tileworkbench.pytorch.terms import NoRuleError
 from tileworkbench.pytorch.tiles import (
     DEPTH,
+    LONGEST_KEPT,
     LONGEST_ROW,
     depth_of_product,
     piece_of,
@@ -216,7 +217,8 @@ def plan(group: Group, threads: int = 0) -> Plan:
         tile = (1, piece_of(several[1]))  # in one part, where its input has one number
         if several[1] % tile[1]:
             raise NoRuleError(f"rows of {columns} elements whose parts have no even pieces")
-    form = Form(outer, columns, tile, batches, depth, several, group.has_long_rows)
+    keeps = bool(threads) and group.has_long_rows and columns <= LONGEST_KEPT
+    form = Form(outer, columns, tile, batches, depth, several, group.has_long_rows, keeps)
     return Plan(form, varies)
 
 

@@ -60,6 +60,7 @@ class _Writer:
         self.definitions = find_uses(body, outputs)
         self.product = product
         self.place = "j"  # of a column in a row of a block
+        self.stage = 0  # that is written
         self.picked = ""  # the column of an element that is computed for itself
         self.is_flat = not form.rows
         self.splits_columns = form.tile[1] < form.columns or product is not None
@@ -125,6 +126,12 @@ class _Writer:
                 shape = self.form.tile if each.kind == "full" else self.form.tile[:1]
                 dtype = name_of(compute_dtype(each.term.dtype))
                 yield f"{each.name} = T.alloc_fragment({shape_text(shape)}, T.{dtype})"
+            if each.whole:
+                (rows, columns), pieces = self.form.tile, self._pieces
+                yield "# Computed once: a function costs more than a place in memory."
+                shape = (rows, pieces * columns)
+                dtype = name_of(compute_dtype(each.term.dtype))
+                yield f"{each.whole} = T.alloc_fragment({shape_text(shape)}, T.{dtype})"
         stages = [each.stage for each in self.definitions]
         stages += [output.term.stage for output in self.outputs]
         for stage in range(max(stages, default=-1) + 1):
@@ -188,6 +195,7 @@ class _Writer:
     def _stage(self, stage: int) -> Iterator[str]:
         here = [each for each in self.definitions if stage in {at for at, _ in each.made_in}]
         outputs = [each for each in self.outputs if each.term.stage == stage]
+        self.stage = stage
         self._choose_names(stage, here, outputs)
         reduced = [each for each in here if each.reduce]
         yield from self._loop("row", here, outputs)
@@ -198,6 +206,11 @@ class _Writer:
             yield from map(_beginning, reduced)
             yield f"for k in T.serial(T.ceildiv({self.form.columns}, {self.form.tile[1]})):"
             yield from indented(iter(elements), 1)
+
+    @property
+    def _pieces(self) -> int:
+        """Of a row that is read in pieces, how many."""
+        return -(-self.form.columns // self.form.tile[1])
 
     def _choose_names(
         self, stage: int, here: Sequence[Definition], outputs: Sequence[Output]
@@ -250,6 +263,8 @@ class _Writer:
         for each in values:
             place = each.name + (f"[{self._at(kind)}]" if each.is_kept else "")
             yield f"    {place} = {self._text(each.term)}"
+            if each.whole:
+                yield f"    {each.whole}[i, column] = {place}"
             if each.below:
                 yield f"    {index_check(place, each.below)}"
         for output in stored:
@@ -290,6 +305,8 @@ class _Writer:
             return f"{what.name}[{what.index(self.form, 'row', self._column())}]"
         if what.stage < 0:
             return "product[i, j]"
+        if what.whole and (self.stage, "full") not in what.made_in:
+            return f"{what.whole}[i, {self._column()}]"
         return f"{what.name}[{self._at(what.kind)}]" if what.is_kept else str(what.name)
 
 

@@ -7,6 +7,7 @@ from math import inf
 
 TILE = 4096  # elements of a tile that is read and written once
 LONGEST_ROW = 16384  # columns of a row that is kept in fast memory
+LONGEST_KEPT = 131072  # of one of which a processor's second cache keeps what costs much
 _PIECE = 2048  # columns of a piece of a longer one
 _ROW_TILE = 2048  # elements of a tile of rows
 WIDEST = 128  # columns of a product's tile

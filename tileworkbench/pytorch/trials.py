@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from math import prod
 from typing import Any
 
+from tileworkbench.pytorch import aten
 from tileworkbench.pytorch.around import Around
 from tileworkbench.pytorch.attention import Attention
 from tileworkbench.pytorch.calls import Call
@@ -168,7 +169,7 @@ def tried(group: AnyGroup) -> tuple[Node, ...]:
         return (group.centre,)
     if group.product is not None:
         return (group.product,)
-    names = ROWS if group.has_long_rows else (_VECTOR,)
+    names = (*ROWS, *aten.GATHERS) if group.has_long_rows else (_VECTOR,)
     return tuple(node for node in group.members if name_of(node) in names)
 
 

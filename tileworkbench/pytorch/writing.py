@@ -240,6 +240,8 @@ class _Values:
             self._keep(node, self._gathered(node))
         elif name in ROWS:
             self._add_row_operation(node, ROWS[name])
+        elif name == aten.EQUAL and (index := self._column_named(node)) is not None:
+            self._keep(node, self.body.is_at(index))
         else:
             args = [self._operand(each) for each in node.args]
             made = aten.MAPS[name](*args, **node.kwargs)
@@ -269,6 +271,12 @@ class _Values:
         if gather.wraps:
             index = select(index < 0, index + gather.rows, index)
         return self.body.gather(self.tables[gather], index, gather.rows)
+
+    def _column_named(self, node: Node) -> Term | None:
+        """The number of each row that a comparison has beside the columns; None for others."""
+        others = [each for each in node.args if seen_through(each) not in self.counted]
+        made = self._operand(others[0]) if len(others) == 1 else None
+        return made if made is not None and made.kind == "row" else None
 
     def _converted(self, node: Node) -> Term:
         before, after = value_of(seen_through(node.args[0])), value_of(node)
