@@ -24,6 +24,7 @@ import tileworkbench as tw
 
 ROUNDS = 40
 WIDTH = 1024
+CLASSES = torch.arange(64) * 499
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,21 @@ CASES = (
         "softmax(scores / 8 + mask)",
         function(lambda s, m: torch.softmax(s * 0.125 + m, -1)),
         lambda: (torch.randn(8, 256, 256), torch.randn(256, 256)),
+    ),
+    Case(
+        "softmax(logits * 0.7), 8 x 128256",
+        function(lambda logits: torch.softmax(logits * 0.7, -1)),
+        lambda: (torch.randn(8, 128256),),
+    ),
+    Case(
+        "cross entropy, 64 x 32000",
+        function(lambda logits: F.cross_entropy(logits, CLASSES)),
+        lambda: (torch.randn(64, 32000),),
+    ),
+    Case(
+        "gelu(layer_norm(x)), 8 x 128256",
+        function(lambda x: F.gelu(F.layer_norm(x, x.shape[-1:]))),
+        lambda: (torch.randn(8, 128256),),
     ),
     Case(
         "gelu(linear(x))",

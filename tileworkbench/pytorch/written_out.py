@@ -3,12 +3,14 @@
 `aten._weight_int8pack_mm(x, codes, scales)` is `(x @ codes.T) * scales`. The gradient of a
 convolution's image, where its stride is 1, is a convolution of the result's gradient with the
 filters turned around (their taps reversed, filters and channels exchanged) and the rest of the
-padding. Operations with several results of which one is read are those with that one. What no
-kernel takes is put together again.
+padding. Operations with several results of which one is read are those with that one. Losses of
+classes read one element of each row, and their gradients are zero but there. What no kernel takes
+is put together again.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -17,7 +19,7 @@ from tileworkbench.pytorch.dtypes import name_of as dtype_name
 from tileworkbench.pytorch.nodes import Node, is_part, name_of, value_of
 from tileworkbench.pytorch.sizes import OpenSizes, is_open
 
-_NONE, _MEAN = 0, 1  # reductions of a loss
+_MEAN, _IGNORED = 1, -100  # of a loss: a reduction, what stands for no class
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +153,8 @@ def _normalised(graph: Any, node: Node) -> WrittenOut | None:
 
 
 def _class_loss(graph: Any, node: Node) -> WrittenOut | None:
-    """The loss of a class for each row, without weights: an element of each row, and what follows
-    from few elements. Nobody asks for the sum of the weights, as gradients do."""
+    """The loss of a class for each row, without weights: that of rows of one element, which is the
+    class's own. Nobody asks for the sum of the weights, as gradients do."""
     import torch
 
     ops = torch.ops.aten
@@ -164,17 +166,13 @@ def _class_loss(graph: Any, node: Node) -> WrittenOut | None:
     with graph.inserting_before(parts[0].next):
         left_out = _call(graph, node, ops.eq.Scalar, classes, ignored, name="left_out")
         place = _call(graph, node, ops.masked_fill.Scalar, classes, left_out, 0, name="place")
+        only = _call(graph, node, ops.zeros_like.default, classes)
+        only = _call(graph, node, ops.masked_fill.Scalar, only, left_out, _IGNORED)
         place = _call(graph, node, ops.unsqueeze.default, place, 1)
         picked = _call(graph, node, ops.gather.default, scores, 1, place)
-        loss = _call(graph, node, ops.neg.default, picked)
-        loss = _call(graph, node, ops.squeeze.dim, loss, 1)
-        loss = _call(graph, node, ops.masked_fill.Scalar, loss, left_out, 0.0)
-        if reduction != _NONE:
-            loss = _call(graph, node, ops.sum.default, loss)
-        if reduction == _MEAN:
-            counted = _call(graph, node, ops.logical_not.default, left_out)
-            count = _call(graph, node, ops.sum.default, counted)
-            loss = _call(graph, node, ops.div.Tensor, loss, count)
+        how = (None, reduction, _IGNORED)
+        loss = _call(graph, node, ops.nll_loss_forward.default, picked, only, *how)
+        loss = _call(graph, node, operator.getitem, loss, 0)
     return WrittenOut(parts[0], loss, picked)
 
 
