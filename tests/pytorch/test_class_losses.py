@@ -171,6 +171,15 @@ def test_one_kernel_for_every_batch(gradients: bool) -> None:
     assert counts == counts[:1] * 3
 
 
+def test_one_kernel_for_every_batch_of_picked_elements() -> None:
+    counts = kernels_for(
+        log_probability,
+        lambda n, m: (torch.randn(n, LONG), torch.randint(0, LONG, (m,))),
+        [(4, 4), (3, 3), (7, 7), (5, 2)],
+    )
+    assert counts[:3] == [1, 1, 1] and counts[3] > 1  # with fewer indices, torch picks
+
+
 def test_losses_that_stay_in_torch() -> None:
     x, classes = batch(64, 300)
     weight = torch.rand(300)

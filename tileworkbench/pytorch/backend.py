@@ -18,6 +18,7 @@ from tileworkbench.compiler.runtime.collection import uncollected
 from tileworkbench.pytorch.calls import Call
 from tileworkbench.pytorch.copies import drop_copies
 from tileworkbench.pytorch.folding import drop_examples, fold_constants
+from tileworkbench.pytorch.gathers import hold_rows
 from tileworkbench.pytorch.groups import Group
 from tileworkbench.pytorch.growing import (
     LEAST_ELEMENTS,
@@ -79,6 +80,8 @@ def compile_graph(
     drop_copies(module.graph)
     use_vectors(module.graph)
     update_in_place(module.graph, may_update)
+    if not in_backward:  # whose guards are written before
+        hold_rows(module.graph)
     put_together = write_out(module.graph)
     while True:
         nodes = list(module.graph.nodes)
