@@ -88,16 +88,16 @@ def _finish(whole: Node) -> None:
 def _packed_weight(graph: Any, node: Node) -> WrittenOut | None:
     import torch
 
-    ops = torch.ops.aten
+    aten = torch.ops.aten
     x, codes, scales = node.args
     dtype = value_of(x).dtype
     if value_of(scales).dtype != dtype or value_of(node).dtype != dtype:
         return None
     with graph.inserting_before(node.next):
-        weight = _call(graph, node, ops._to_copy.default, codes, dtype=dtype)
-        turned = _call(graph, node, ops.t.default, weight)
-        product = _call(graph, node, ops.mm.default, x, turned)
-        scaled = _call(graph, node, ops.mul.Tensor, product, scales)
+        weight = _call(graph, node, aten._to_copy.default, codes, dtype=dtype)
+        turned = _call(graph, node, aten.t.default, weight)
+        product = _call(graph, node, aten.mm.default, x, turned)
+        scaled = _call(graph, node, aten.mul.Tensor, product, scales)
     return WrittenOut(node, scaled, weight)
 
 
@@ -105,7 +105,7 @@ def _image_gradient(graph: Any, node: Node) -> WrittenOut | None:
     """That of filters of 16-bit floats; other convolutions are as fast in torch anyway."""
     import torch
 
-    ops = torch.ops.aten
+    aten = torch.ops.aten
     gradient, _, weight, _, stride, padding, dilation, transposed, _, groups, wanted = node.args
     parts = [each for each in node.users if is_part(each) and each.args[1] == 0]
     shape = tuple(value_of(weight).shape)
@@ -120,14 +120,14 @@ def _image_gradient(graph: Any, node: Node) -> WrittenOut | None:
         return None
     filters, channels = shape[0] // groups, shape[1]
     with graph.inserting_before(parts[0].next):
-        made = _call(graph, node, ops.view.default, weight, [groups, filters, channels, *taps])
-        made = _call(graph, node, ops.transpose.int, made, 1, 2)
-        made = _call(graph, node, ops.flip.default, made, [*range(3, 3 + len(taps))])
+        made = _call(graph, node, aten.view.default, weight, [groups, filters, channels, *taps])
+        made = _call(graph, node, aten.transpose.int, made, 1, 2)
+        made = _call(graph, node, aten.flip.default, made, [*range(3, 3 + len(taps))])
         turned = [groups * channels, filters, *taps]
-        made = _call(graph, node, ops.reshape.default, made, turned)
+        made = _call(graph, node, aten.reshape.default, made, turned)
         zeros = [0] * len(taps)
         how = (None, list(step), rest, list(far), False, zeros, groups)
-        made = _call(graph, node, ops.convolution.default, gradient, made, *how)
+        made = _call(graph, node, aten.convolution.default, gradient, made, *how)
     return WrittenOut(parts[0], made, made)
 
 
@@ -157,21 +157,21 @@ def _class_loss(graph: Any, node: Node) -> WrittenOut | None:
     class's own. Nobody asks for the sum of the weights, as gradients do."""
     import torch
 
-    ops = torch.ops.aten
+    aten = torch.ops.aten
     scores, classes, weight, reduction, ignored = node.args
     parts = list(node.users)
     is_plain = weight is None and value_of(scores).dim() == 2
     if not is_plain or len(parts) != 1 or not is_part(parts[0]) or parts[0].args[1] != 0:
         return None
     with graph.inserting_before(parts[0].next):
-        left_out = _call(graph, node, ops.eq.Scalar, classes, ignored, name="left_out")
-        place = _call(graph, node, ops.masked_fill.Scalar, classes, left_out, 0, name="place")
-        only = _call(graph, node, ops.zeros_like.default, classes)
-        only = _call(graph, node, ops.masked_fill.Scalar, only, left_out, _IGNORED)
-        place = _call(graph, node, ops.unsqueeze.default, place, 1)
-        picked = _call(graph, node, ops.gather.default, scores, 1, place)
+        left_out = _call(graph, node, aten.eq.Scalar, classes, ignored, name="left_out")
+        place = _call(graph, node, aten.masked_fill.Scalar, classes, left_out, 0, name="place")
+        only = _call(graph, node, aten.zeros_like.default, classes)
+        only = _call(graph, node, aten.masked_fill.Scalar, only, left_out, _IGNORED)
+        place = _call(graph, node, aten.unsqueeze.default, place, 1)
+        picked = _call(graph, node, aten.gather.default, scores, 1, place)
         how = (None, reduction, _IGNORED)
-        loss = _call(graph, node, ops.nll_loss_forward.default, picked, only, *how)
+        loss = _call(graph, node, aten.nll_loss_forward.default, picked, only, *how)
         loss = _call(graph, node, operator.getitem, loss, 0)
     return WrittenOut(parts[0], loss, picked)
 
@@ -181,7 +181,7 @@ def _class_gradient(graph: Any, node: Node) -> WrittenOut | None:
     row, which the kernel of the softmax's gradient does not read from memory."""
     import torch
 
-    ops = torch.ops.aten
+    aten = torch.ops.aten
     gradient, scores, classes, weight, reduction, ignored, total = node.args
     count = OpenSizes().number(value_of(scores).shape[-1])
     readers = [name_of(each) for each in node.users]
@@ -189,16 +189,16 @@ def _class_gradient(graph: Any, node: Node) -> WrittenOut | None:
     if not is_plain or readers != ["aten._log_softmax_backward_data.default"]:
         return None
     with value_of(scores).fake_mode, graph.inserting_before(node.next):
-        left_out = _call(graph, node, ops.eq.Scalar, classes, ignored, name="left_out")
-        scale = _call(graph, node, ops.neg.default, gradient)
+        left_out = _call(graph, node, aten.eq.Scalar, classes, ignored, name="left_out")
+        scale = _call(graph, node, aten.neg.default, gradient)
         if reduction == _MEAN:
-            scale = _call(graph, node, ops.div.Tensor, scale, total)
-        scale = _call(graph, node, ops.masked_fill.Scalar, scale, left_out, 0.0, name="scale")
-        scale = _call(graph, node, ops.unsqueeze.default, scale, 1)
-        classes = _call(graph, node, ops.unsqueeze.default, classes, 1)
-        columns = _call(graph, node, ops.arange.start_step, 0, count)
-        is_class = _call(graph, node, ops.eq.Tensor, classes, columns)
-        made = _call(graph, node, ops.where.ScalarOther, is_class, scale, 0.0, name="gradient")
+            scale = _call(graph, node, aten.div.Tensor, scale, total)
+        scale = _call(graph, node, aten.masked_fill.Scalar, scale, left_out, 0.0, name="scale")
+        scale = _call(graph, node, aten.unsqueeze.default, scale, 1)
+        classes = _call(graph, node, aten.unsqueeze.default, classes, 1)
+        columns = _call(graph, node, aten.arange.start_step, 0, count)
+        is_class = _call(graph, node, aten.eq.Tensor, classes, columns)
+        made = _call(graph, node, aten.where.ScalarOther, is_class, scale, 0.0, name="gradient")
     return WrittenOut(node, made, made)
 
 
