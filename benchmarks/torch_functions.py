@@ -24,6 +24,7 @@ import tileworkbench as tw
 
 ROUNDS = 40
 WIDTH = 1024
+CLASSES = torch.arange(64) * 499
 
 
 @dataclass(frozen=True)
@@ -103,14 +104,24 @@ CASES = (
     ),
     Case("x // y", function(lambda x, y: x // y), rows(2)),
     Case(
-        "log_softmax(x), 32000 columns",
-        function(lambda x: torch.log_softmax(x, -1)),
-        lambda: (torch.randn(32, 32000),),
-    ),
-    Case(
         "relu(batch_norm(x)), 8 x 64 x 28 x 28",
         function(lambda x, w, b: F.relu(F.batch_norm(x, None, None, w, b, training=True))),
         lambda: (torch.randn(8, 64, 28, 28), torch.randn(64), torch.randn(64)),
+    ),
+    Case(
+        "softmax(logits * 0.7), 8 x 128256",
+        function(lambda logits: torch.softmax(logits * 0.7, -1)),
+        lambda: (torch.randn(8, 128256),),
+    ),
+    Case(
+        "cross entropy, 64 x 32000",
+        function(lambda logits: F.cross_entropy(logits, CLASSES)),
+        lambda: (torch.randn(64, 32000),),
+    ),
+    Case(
+        "gelu(layer_norm(x)), 8 x 128256",
+        function(lambda x: F.gelu(F.layer_norm(x, x.shape[-1:]))),
+        lambda: (torch.randn(8, 128256),),
     ),
     Case(
         "gelu(linear(x))",

@@ -44,7 +44,7 @@ def pages() -> Iterator[tuple[str, str]]:
         "## Run by torch",
         "Some of these are kernels in some cases, written as others: pooling whose places nobody "
         "reads, batch normalisation by known statistics, the gradient of a convolution's image "
-        "where its stride is 1.",
+        "where its stride is 1, losses of classes without weights, and their gradients.",
         markdown.table(
             ["why", "operations"],
             ([reason, _listed(sorted(each))] for reason, each in in_torch.BY_REASON.items()),

@@ -68,6 +68,7 @@ MATRICES, ENDS = torch.randn(4, 128, 128), torch.tensor([10, 20, 40, 64], dtype=
 DEPTHWISE = ([1], [3], [1], False, [0], 96)
 CALLS: dict[str, tuple[Any, ...]] = {
     "aten.cumsum.default": (X, -1),
+    aten.PICK: (X, 1, PICKED[:64, None]),
     "aten._softmax.default": (X, -1, False),
     "aten._log_softmax.default": (X, -1, False),
     "aten._softmax_backward_data.default": (X, X, -1, torch.float32),

@@ -182,6 +182,9 @@ GATHERS: dict[str, tuple[int, int]] = {
     "aten.index_select.default": (0, 2),
     "aten.index.Tensor": (0, 1),
 }
+EQUAL = "aten.eq.Tensor"
+PICK = "aten.gather.default"  # an element of each row, where it has one index for each
+COUNT = "aten.arange.start_step"  # an element is its index, or follows from that
 TRANSPOSITIONS = ("aten.t.default", "aten.permute.default", "aten.transpose.int")
 # Parts of tensors, which torch makes without a copy.
 SLICES = (

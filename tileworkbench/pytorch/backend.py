@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from tileworkbench.compiler.device.host.background import native_in_background
@@ -18,6 +18,7 @@ from tileworkbench.compiler.runtime.collection import uncollected
 from tileworkbench.pytorch.calls import Call
 from tileworkbench.pytorch.copies import drop_copies
 from tileworkbench.pytorch.folding import drop_examples, fold_constants
+from tileworkbench.pytorch.gathers import hold_rows
 from tileworkbench.pytorch.groups import Group
 from tileworkbench.pytorch.growing import (
     LEAST_ELEMENTS,
@@ -74,12 +75,7 @@ def compile_graph(
     """
     import torch.fx
 
-    drop_examples(module.graph)
-    fold_constants(module)
-    drop_copies(module.graph)
-    update_in_place(module.graph, may_update)
-    put_together = write_out(module.graph)
-    use_vectors(module.graph)
+    put_together = _simplified(module, in_backward)
     while True:
         nodes = list(module.graph.nodes)
         maker = Maker(_names(nodes, names), report, settings.target)
@@ -112,6 +108,19 @@ def compile_graph(
     drop_unused(graph)
     compiled = torch.fx.GraphModule(module, graph)
     return compiled.forward
+
+
+def _simplified(module: Any, in_backward: bool) -> Callable[[Collection[Node]], bool]:
+    """Make a graph simpler; returns what puts together again what no kernel takes."""
+    drop_examples(module.graph)
+    fold_constants(module)
+    drop_copies(module.graph)
+    update_in_place(module.graph, may_update)
+    if not in_backward:  # whose guards are written before
+        hold_rows(module.graph)
+    put_together = write_out(module.graph)
+    use_vectors(module.graph)
+    return put_together
 
 
 def _operations(

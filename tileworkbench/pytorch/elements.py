@@ -40,7 +40,6 @@ from tileworkbench.pytorch.terms import NoRuleError, Term, bitwise, number, sele
 _SHORT = 40  # characters of a value that needs no name
 _NUMBERS = (int, float, bool)
 _JOINED = ("aten.stack.default", "aten.cat.default")
-_COUNT = "aten.arange.start_step"
 _PAD = "aten.constant_pad_nd.default"
 _SUM = "aten.sum.dim_IntList"
 _MOST_ADDED = 8  # elements of a sum that is written out
@@ -55,7 +54,7 @@ def is_element(node: Node, with_rows: bool = False) -> bool:
     name = name_of(node)
     if changes(node):
         return False
-    if name == _COUNT:
+    if name == aten.COUNT:
         return all(isinstance(each, int) for each in node.args) and node.args[1] < 1 << 31
     if name == _PAD:
         return not any(node.args[1])  # a copy
@@ -118,7 +117,7 @@ class Elements:
         if name in _JOINED:
             return self._joined(node, index)
         made: Term
-        if name == _COUNT:
+        if name == aten.COUNT:
             return self._counted(node, index)
         if name == _SUM:
             return self._summed(node, index)
@@ -265,7 +264,7 @@ def _count(term: Term) -> None:
     """Count how often definitions are used, each one's own operands once."""
     if term.op == "value":
         (made,) = term.args
-        made.uses += 1
+        made.used_in[(0, "full")] += 1
         if made.uses > 1:
             return
         term = made.term

@@ -34,6 +34,17 @@ class Gather:
         return shape_of(self.table)[0]
 
 
+def hold_rows(graph: Any) -> None:
+    """Hold on to it that there is an index for each row, where elements of rows are picked and both
+    numbers of rows are open: torch compiles again for others.
+    """
+    for node in graph.nodes:
+        if name_of(node) == aten.PICK:
+            rows, places = (value_of(node.args[at]).shape for at in (0, 2))
+            if places[-1:] == (1,):
+                bool(rows[:-1] == places[:-1])  # asking is what holds on to it
+
+
 def gather_of(node: Node, narrowest: int = 2) -> Gather | None:
     """What an operation gathers, None for other operations. Raises `NoRuleError` for one that does
     not take whole rows, or rows of fewer than `narrowest` elements.

@@ -25,14 +25,16 @@ from tileworkbench.pytorch.nodes import (
     shape_of,
     value_of,
 )
-from tileworkbench.pytorch.program import LONGEST_ROW
 from tileworkbench.pytorch.rows import ROWS
 from tileworkbench.pytorch.shapes import Extents
 from tileworkbench.pytorch.sizes import OpenSizeError, is_open
 from tileworkbench.pytorch.terms import NoRuleError
 from tileworkbench.pytorch.tiles import (
     DEPTH,
+    LONGEST_KEPT,
+    LONGEST_ROW,
     depth_of_product,
+    piece_of,
     tile_of,
     tile_of_any,
     tile_of_product,
@@ -110,6 +112,11 @@ class Group:
         return self.product.args[_places(self.product)[1]] in self.prologue
 
     @property
+    def has_long_rows(self) -> bool:
+        """Whether the rows that it reduces are read in pieces."""
+        return self.inner > LONGEST_ROW
+
+    @property
     def weight(self) -> int:
         """How many element-wise operations it stands for."""
         return sum(weight_of(node) for node in self.nodes)
@@ -176,6 +183,13 @@ class Plan:
     form: Form
     patterns: dict[Node, tuple[shapes.Pattern, bool, int | None]] = field(default_factory=dict)
 
+    def counts_columns(self, node: Node) -> bool:
+        """Whether each element of an input is its own column, which no kernel has to read."""
+        rows, columns, part = self.patterns[node]
+        is_count = name_of(node) == aten.COUNT and node.args[0] == 0
+        is_along = columns and part is None and not any(rows)
+        return is_count and is_along and node.args[2:] in ((), (1,))
+
 
 def plan(group: Group, threads: int = 0) -> Plan:
     """The form of a group's kernel, for so many threads of a processor; 0 for any target. Raises
@@ -198,8 +212,6 @@ def plan(group: Group, threads: int = 0) -> Plan:
         group, fine[:split], [each[:split] for each in patterns.values()]
     )
     columns = prod(fine[split:])
-    if group.inner and columns > LONGEST_ROW:
-        raise NoRuleError(f"rows of {columns} elements")
     if (group.inner or group.product is not None) and not outer:  # one row
         outer, merged = (1,), [(False,) for _ in merged]
     for pattern in merged:
@@ -210,7 +222,13 @@ def plan(group: Group, threads: int = 0) -> Plan:
         node: (rows, any(own), own.index(True) if any(own) and not all(own) else None)
         for node, rows, own in zip(patterns, merged, along, strict=True)
     }
-    form = Form(outer, columns, tile, batches, depth, parts if len(parts) > 1 else ())
+    several = parts if len(parts) > 1 else ()
+    if group.has_long_rows and several:
+        tile = (1, piece_of(several[1]))  # in one part, where its input has one number
+        if several[1] % tile[1]:
+            raise NoRuleError(f"rows of {columns} elements whose parts have no even pieces")
+    keeps = bool(threads) and group.has_long_rows and columns <= LONGEST_KEPT
+    form = Form(outer, columns, tile, batches, depth, several, group.has_long_rows, keeps)
     return Plan(form, varies)
 
 

@@ -40,9 +40,12 @@ BY_REASON: dict[str, tuple[str, ...]] = {
         copy_.default diagonal.default select_scatter.default slice_scatter.default"""
     ),
     "an index for each element is torch's own": _names(
-        """gather.default index_put.default masked_scatter.default scatter.src scatter.value
+        """index_put.default masked_scatter.default scatter.src scatter.value
         scatter_add.default scatter_reduce.two embedding_dense_backward.default
         _embedding_bag.default"""
+    ),
+    "a loss of classes is torch's own": _names(
+        "nll_loss_forward.default nll_loss_backward.default"
     ),
     "a distance of all pairs is torch's own": _names(
         "_cdist_forward.default _pdist_forward.default"

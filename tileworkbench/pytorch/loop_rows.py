@@ -127,6 +127,9 @@ class RowLoops:
         self.loops.lines.append(f"T.cumsum({tile}, {made}, dim=1)")
         return self._full(made, x.dtype)
 
+    def pick(self, x: Term, column: Term) -> Term:
+        raise NoRuleError("an element of a row that another one names")
+
     def _of_tile(self, x: Term) -> str:
         """The tile that has `x`."""
         if x.kind != "full":

@@ -25,9 +25,7 @@ from tileworkbench.pytorch.gathers import Gather
 from tileworkbench.pytorch.lines import indented, index_check, shape_text
 from tileworkbench.pytorch.nodes import value_of
 from tileworkbench.pytorch.prologues import COORDINATES, TileLines
-from tileworkbench.pytorch.terms import Term, reduction_text, text_of
-
-LONGEST_ROW = 16384  # columns of a row that is kept in fast memory
+from tileworkbench.pytorch.terms import NEUTRAL, Term, number, reduction_text, text_of
 
 
 def write(
@@ -62,15 +60,10 @@ class _Writer:
         self.definitions = find_uses(body, outputs)
         self.product = product
         self.place = "j"  # of a column in a row of a block
+        self.stage = 0  # that is written
+        self.picked = ""  # the column of an element that is computed for itself
         self.is_flat = not form.rows
         self.splits_columns = form.tile[1] < form.columns or product is not None
-        stored = {output.term.args[0] for output in outputs if output.term.op == "value"}
-        for each in self.definitions:
-            # What is short, or for nothing but to be stored, needs no name.
-            once = each.uses == 1 and not each.is_kept
-            each.is_inline = (
-                once and not each.below and (each in stored or len(self._text(each.term)) <= _SHORT)
-            )
 
     def lines(self, name: str, comments: Sequence[str]) -> Iterator[str]:
         form = self.form
@@ -119,7 +112,7 @@ class _Writer:
         elif form.batches:
             blocks = f"{across}, {down}, {form.batch_count}"
             yield f"with T.Kernel({blocks}, threads=128) as (bx, by, bz):"
-        elif self.splits_columns:
+        elif self.splits_columns and not form.has_pieces:
             yield f"with T.Kernel({across}, {down}, threads=128) as (bx, by):"
         else:
             yield f"with T.Kernel({down}, threads=128) as by:"
@@ -133,6 +126,12 @@ class _Writer:
                 shape = self.form.tile if each.kind == "full" else self.form.tile[:1]
                 dtype = name_of(compute_dtype(each.term.dtype))
                 yield f"{each.name} = T.alloc_fragment({shape_text(shape)}, T.{dtype})"
+            if each.whole:
+                (rows, columns), pieces = self.form.tile, self._pieces
+                yield "# Computed once: a function costs more than a place in memory."
+                shape = (rows, pieces * columns)
+                dtype = name_of(compute_dtype(each.term.dtype))
+                yield f"{each.whole} = T.alloc_fragment({shape_text(shape)}, T.{dtype})"
         stages = [each.stage for each in self.definitions]
         stages += [output.term.stage for output in self.outputs]
         for stage in range(max(stages, default=-1) + 1):
@@ -194,17 +193,43 @@ class _Writer:
         yield f"    {tile.name}[i, j] = {element}"
 
     def _stage(self, stage: int) -> Iterator[str]:
-        here = [each for each in self.definitions if each.stage == stage]
+        here = [each for each in self.definitions if stage in {at for at, _ in each.made_in}]
         outputs = [each for each in self.outputs if each.term.stage == stage]
+        self.stage = stage
+        self._choose_names(stage, here, outputs)
+        reduced = [each for each in here if each.reduce]
         yield from self._loop("row", here, outputs)
-        yield from self._loop("full", here, outputs)
+        elements = [*self._loop("full", here, outputs), *map(self._reduction, reduced)]
+        if not self.form.has_pieces:
+            yield from elements
+        elif elements:
+            yield from map(_beginning, reduced)
+            yield f"for k in T.serial(T.ceildiv({self.form.columns}, {self.form.tile[1]})):"
+            yield from indented(iter(elements), 1)
+
+    @property
+    def _pieces(self) -> int:
+        """Of a row that is read in pieces, how many."""
+        return -(-self.form.columns // self.form.tile[1])
+
+    def _choose_names(
+        self, stage: int, here: Sequence[Definition], outputs: Sequence[Output]
+    ) -> None:
+        """Have what needs no name in this stage written where it is used: it is short, or for
+        nothing but to be stored.
+        """
+        stored = {output.term.args[0] for output in outputs if output.term.op == "value"}
         for each in here:
-            if each.reduce:
-                (operand,) = each.term.args
-                if each.reduce == "cumsum":
-                    yield f"T.cumsum({operand.name}, {each.name}, dim=1)"
-                    continue
-                yield reduction_text(each.reduce, operand.name, each.name)
+            again = len(each.made_in) > 1  # other stages compute it for themselves
+            uses = {loop: n for loop, n in each.used_in.items() if not again or loop[0] == stage}
+            once = uses == {(stage, each.kind): 1} and not (each.reduce or each.below)
+            each.is_inline = once and (each in stored or len(self._text(each.term)) <= _SHORT)
+
+    def _reduction(self, made: Definition) -> str:
+        (operand,) = made.term.args
+        if made.reduce == "cumsum":
+            return f"T.cumsum({operand.name}, {made.name}, dim=1)"
+        return reduction_text(made.reduce, operand.name, made.name, more=self.form.has_pieces)
 
     def _loop(
         self, kind: str, here: Sequence[Definition], outputs: Sequence[Output]
@@ -222,7 +247,7 @@ class _Writer:
         if self.is_flat:
             yield f"for i in T.Parallel({columns}):"
             yield f"    at = bx * {columns} + i"
-        elif any(each.part is not None for each in loaded):
+        elif any(each.part is not None for each in loaded) and not self.form.has_pieces:
             many, width = self.form.parts
             self.place = f"k * {width} + j"
             yield f"for i, k, j in T.Parallel({rows}, {many}, {width}):"
@@ -234,10 +259,12 @@ class _Writer:
             block = f"by * {rows}" if rows > 1 else "by"
             yield f"    row = {block} + i"
         if kind == "full" and self.splits_columns and not self.is_flat:
-            yield f"    column = bx * {columns} + j"
+            yield f"    column = {'k' if self.form.has_pieces else 'bx'} * {columns} + j"
         for each in values:
             place = each.name + (f"[{self._at(kind)}]" if each.is_kept else "")
             yield f"    {place} = {self._text(each.term)}"
+            if each.whole:
+                yield f"    {each.whole}[i, column] = {place}"
             if each.below:
                 yield f"    {index_check(place, each.below)}"
         for output in stored:
@@ -254,6 +281,8 @@ class _Writer:
         return f"{row}, {self._column()}" if kind == "full" else row
 
     def _column(self) -> str:
+        if self.picked:
+            return self.picked
         if self.is_flat:
             return "at"
         return "column" if self.splits_columns else self.place
@@ -262,19 +291,34 @@ class _Writer:
         return text_of(term, self._leaf)
 
     def _leaf(self, term: Term) -> str:
+        if term.op == "column":
+            return self._column()
         what = term.args[0]
+        if term.op == "pick":
+            self.picked = self._text(term.args[1])
+            text = self._text(what)
+            self.picked = ""
+            return text
         if term.op == "gather":
             return f"{what.name}[{self._text(term.args[1])}, {self._column()}]"
         if term.op == "load":
             return f"{what.name}[{what.index(self.form, 'row', self._column())}]"
         if what.stage < 0:
             return "product[i, j]"
+        if what.whole and (self.stage, "full") not in what.made_in:
+            return f"{what.whole}[i, {self._column()}]"
         return f"{what.name}[{self._at(what.kind)}]" if what.is_kept else str(what.name)
 
 
 _SHORT = 40  # characters
 _DEPTH_OF_COMPUTED = 64  # of a product whose operand is computed in its tile
 _BLOCKS = {"column": "bx", "row": "by", "depth": "k"}  # the block of a coordinate
+
+
+def _beginning(made: Definition) -> str:
+    """The statement before the first piece of rows that are reduced."""
+    start = number(NEUTRAL[made.reduce], made.term.dtype)
+    return f"T.fill({made.name}, {text_of(start, str)})"
 
 
 def _loaded(term: Term) -> Iterator[Parameter]:

@@ -34,6 +34,9 @@ class Rows(Protocol):
     def running_sum(self, x: Term) -> Term:
         """The sum of each row up to each of its elements."""
 
+    def pick(self, x: Term, column: Term) -> Term:
+        """The element of each row in its own `column`; one that it does not have is an error."""
+
     def keep(self, name: str, x: Term) -> Term:
         """The same value, computed once and called `name`."""
 
@@ -128,7 +131,7 @@ def _softmax(rows: Rows, x: Term) -> Term:
 
 def _log_softmax(rows: Rows, x: Term) -> Term:
     shifted = rows.keep("shifted", x - rows.max(x))
-    return shifted - log(rows.sum(exp(shifted)))
+    return shifted - rows.keep("log_sum", log(rows.sum(exp(shifted))))
 
 
 def _softmax_backward(rows: Rows, grad: Term, y: Term) -> Term:
@@ -268,6 +271,11 @@ ROWS: dict[str, RowOperation] = {
     ),
     "aten.logsumexp.default": RowOperation(
         _log_sum_exp, lambda x, dim, keep=False: dim or (), lambda x, *_, **__: (x,), weight=3
+    ),
+    "aten.gather.default": RowOperation(
+        lambda rows, x, column: rows.pick(x, column),
+        lambda x, dim, column, **_: [dim],
+        lambda x, dim, column, **_: (x, column),
     ),
     "aten.cumsum.default": RowOperation(_cumsum, _scanned, lambda x, *_, **__: (x,)),
     "aten._softmax.default": RowOperation(

@@ -303,6 +303,8 @@ def _reduced(node: Node) -> int:
         raise OpenSizeError(count)
     if count == 1:
         raise NoRuleError("rows of one element")
+    if name_of(node) == aten.PICK and prod(shape_of(node)) * count != prod(shape):
+        raise NoRuleError("an index for each element is torch's own")
     return count
 
 

@@ -7,6 +7,7 @@ as torch does; 16-bit floats are computed in float32, as torch's own compiler co
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any, Literal
 
 from tileworkbench.compiler.fast_dataclass import dataclass
@@ -31,7 +32,8 @@ class Term:
 
     `op` is an operator, "call" (a name of T and its arguments), "cast", "number", "load" (an
     input), "element" (its text, and the least and largest value of it where they are known),
-    "gather" (an input, and the row of it) or "value" (a definition). `stage` counts the reductions
+    "gather" (an input, and the row of it), "pick" (an element, and its column), "column"
+    (where an element is in its row) or "value" (a definition). `stage` counts the reductions
     over rows that come before it.
     """
 
@@ -264,9 +266,15 @@ def _bounds_of_operation(op: str, a: Bounds | None, b: Bounds | None) -> Bounds 
 Write = Callable[[Term], str]
 
 
-def reduction_text(how: str, tile: str, made: str) -> str:
-    """The statement that reduces each row of a tile; of a row with NaN it is NaN, as in torch."""
-    last = ", nan_propagate=True" if how in ("max", "min") else ""
+NEUTRAL = {"sum": 0.0, "prod": 1.0, "max": -inf, "min": inf}  # what changes no reduction
+
+
+def reduction_text(how: str, tile: str, made: str, more: bool = False) -> str:
+    """The statement that reduces each row of a tile, or with `more` a further piece of each; of a
+    row with NaN it is NaN, as in torch.
+    """
+    last = ", clear=False" if more else ""
+    last += ", nan_propagate=True" if how in ("max", "min") else ""
     return f"T.reduce_{how}({tile}, {made}, dim=1{last})"
 
 
@@ -281,8 +289,10 @@ def _text(term: Term, leaf: Write) -> tuple[str, int]:
         return _text(args[0].term, leaf)
     if op == "element":
         return args[0], _ATOM
-    if op in ("load", "gather", "value"):
+    if op in ("load", "gather", "column", "value"):
         return leaf(term), _ATOM
+    if op == "pick":
+        return leaf(term), _ATOM if args[0].op == "load" else 0
     if op == "number":
         return _number_text(args[0], term.dtype)
     if op == "cast":

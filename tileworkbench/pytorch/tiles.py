@@ -6,10 +6,14 @@ from itertools import product
 from math import inf
 
 TILE = 4096  # elements of a tile that is read and written once
+LONGEST_ROW = 16384  # columns of a row that is kept in fast memory
+LONGEST_KEPT = 131072  # of one of which a processor's second cache keeps what costs much
+_PIECE = 2048  # columns of a piece of a longer one
 _ROW_TILE = 2048  # elements of a tile of rows
 WIDEST = 128  # columns of a product's tile
 _MOST_ROWS, _WIDTHS = 256, (WIDEST, 64)  # of it on a processor
 _DEPTH = 384  # of its operands' tiles there: a tile of the result is loaded and stored so seldom
+_VECTOR = 64  # columns that a piece is a multiple of: a reduction adds so many at once
 _UNIT = 4  # of a depth that is divided evenly
 _ROWS_OF_PACKING, _COLUMNS_OF_COPYING = 4, 2  # multiplied in the time of an operand's copy
 DEPTH = 32  # of the tiles of operands on every target
@@ -17,10 +21,24 @@ DEPTH = 32  # of the tiles of operands on every target
 
 def tile_of(rows: int, columns: int, has_reductions: bool) -> tuple[int, int]:
     """Rows and columns of a block of what is no product."""
+    if has_reductions and columns > LONGEST_ROW:
+        return 1, piece_of(columns)
     if has_reductions:
         return max(1, min(_ROW_TILE // columns, power_of_two(rows), 64)), columns
     wide = min(columns, TILE)
     return max(1, min(TILE // wide, power_of_two(rows))), wide
+
+
+def piece_of(columns: int) -> int:
+    """Columns of a piece of a row that is read in pieces: those that divide it evenly have nothing
+    behind its end, which each reduction would have to leave out.
+    """
+    if columns <= _PIECE:
+        return columns
+    fewest = -(-columns // _PIECE)
+    even = (n for n in range(fewest, 4 * fewest) if columns % (n * _VECTOR) == 0)
+    pieces = next(even, fewest)
+    return -(-columns // (pieces * _VECTOR)) * _VECTOR
 
 
 def tile_of_product(rows: int, columns: int, threads: int) -> tuple[int, int]:

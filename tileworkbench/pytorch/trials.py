@@ -2,7 +2,9 @@
 
 Products and attention of torch are those of a vendor's library, and no model knows how good that is
 on every processor. So a kernel with much of such work is timed beside torch's operations when it is
-compiled, on made-up tensors; the slower of the two is not used.
+compiled, on made-up tensors; the slower of the two is not used. So is one that reads long rows in
+pieces: what it computes once more for each pass, and one thread for each row, may cost more than
+torch's passes.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from contextlib import contextmanager
 from math import prod
 from typing import Any
 
+from tileworkbench.pytorch import aten
 from tileworkbench.pytorch.around import Around
 from tileworkbench.pytorch.attention import Attention
 from tileworkbench.pytorch.batch_norms import BatchNorm
@@ -27,6 +30,7 @@ from tileworkbench.pytorch.nodes import Node, base_of, is_number, name_of, shape
 from tileworkbench.pytorch.pooling import Pooling
 from tileworkbench.pytorch.regions import Region
 from tileworkbench.pytorch.row_products import RowProduct
+from tileworkbench.pytorch.rows import ROWS
 from tileworkbench.pytorch.rules import AnyGroup
 from tileworkbench.pytorch.sizes import OpenSizes
 
@@ -168,7 +172,8 @@ def tried(group: AnyGroup) -> tuple[Node, ...]:
         return (group.centre,)
     if group.product is not None:
         return (group.product,)
-    return tuple(node for node in group.members if name_of(node) == _VECTOR)
+    names = (*ROWS, *aten.GATHERS) if group.has_long_rows else (_VECTOR,)
+    return tuple(node for node in group.members if name_of(node) in names)
 
 
 def _operations(group: AnyGroup, sizes: OpenSizes) -> float:
@@ -182,8 +187,9 @@ def _operations(group: AnyGroup, sizes: OpenSizes) -> float:
         read = _OPERATIONS_OF_A_READ * min(sizes.hint(rows), groups) * depth * columns
         return max(2.0 * sizes.hint(rows) * depth * columns, read)
     makes_rows = isinstance(group, Group) and group.prologue and not group.dequantises
-    if isinstance(group, Around | BatchNorm) or makes_rows:
-        return LEAST_TRIED  # always tried: what is around may cost more than the one
+    is_long = isinstance(group, Group) and group.has_long_rows
+    if isinstance(group, Around | BatchNorm) or makes_rows or is_long:
+        return LEAST_TRIED  # always tried: what is around, or read again, may cost more than one
     if isinstance(group, Handwritten):
         widths = shape_of(group.scores.args[0])[-1] + shape_of(group.members[-1])[-1]
         return 2.0 * sizes.hint(prod(shape_of(group.softmax))) * widths

@@ -21,7 +21,7 @@ from tileworkbench.pytorch.nodes import (
     value_of,
     value_of_call,
 )
-from tileworkbench.pytorch.program import LONGEST_ROW
+from tileworkbench.pytorch.tiles import LONGEST_ROW
 
 _LEAST_WEIGHTS = 8192  # fewer are as fast in torch
 _INSIDE = {*MAPS, *VIEWS, CONVERSION} - {BATCH_NORM}

@@ -58,7 +58,8 @@ def written(
     inputs, known = _inputs(plan, body, names, product, whole)
     read = {node: each for node, each in inputs.items() if node not in known}
     called = assigned_names(group.members)
-    values = _Values(group, body, inputs, called, tables)
+    counted = {node for node in plan.patterns if plan.counts_columns(node)}
+    values = _Values(group, body, inputs, counted, called, tables)
     for node in group.members:
         values.add(node)
     outputs = [
@@ -108,6 +109,8 @@ def _inputs(
     operands = {} if product is None else _operands(product, whole)
     made, known = {}, set()
     for node, pattern in plan.patterns.items():
+        if plan.counts_columns(node):
+            continue
         name, read = leaves.get(node) or (operands.get(node) or "", None)
         parameter = Parameter(name, value_of(node).dtype, *pattern)
         if read is not None and parameter.shape(plan.form) != read:
@@ -214,10 +217,11 @@ class _Values:
         group: Group,
         body: Body,
         inputs: Mapping[Node, Parameter],
+        counted: Collection[Node],
         called: Mapping[Node, str],
         tables: Mapping[Gather, Parameter],
     ) -> None:
-        self.tables = tables
+        self.tables, self.counted = tables, counted
         self.group, self.body, self.inputs, self.called = group, body, inputs, called
         self.of: dict[Node, Any] = {}
 
@@ -237,6 +241,8 @@ class _Values:
             self._keep(node, self._gathered(node))
         elif name in ROWS:
             self._add_row_operation(node, ROWS[name])
+        elif name == aten.EQUAL and (index := self._column_named(node)) is not None:
+            self._keep(node, self.body.is_at(index))
         else:
             self._keep(node, element_of(node, self._operand, self.body.keep))
 
@@ -265,6 +271,12 @@ class _Values:
             index = select(index < 0, index + gather.rows, index)
         return self.body.gather(self.tables[gather], index, gather.rows)
 
+    def _column_named(self, node: Node) -> Term | None:
+        """The number of each row that a comparison has beside the columns; None for others."""
+        others = [each for each in node.args if seen_through(each) not in self.counted]
+        made = self._operand(others[0]) if len(others) == 1 else None
+        return made if made is not None and made.kind == "row" else None
+
     def _converted(self, node: Node) -> Term:
         before, after = value_of(seen_through(node.args[0])), value_of(node)
         if before.device != after.device or before.layout != after.layout:
@@ -280,6 +292,8 @@ class _Values:
         source = seen_through(value)
         if (filled := constant_of(source)) is not None:
             return number(filled, value_of(source).dtype)
+        if source in self.counted:
+            return self.body.column.to(value_of(source).dtype)
         if source not in self.inputs:
             raise NoRuleError("a value that is broadcast inside of the kernel")
         return self.body.load(self.inputs[source])
@@ -318,6 +332,9 @@ def _comments(group: Group, form: Form) -> Sequence[str]:
         shape = f"A block computes {rows} x {columns} of the product and what follows from it."
     elif any(name_of(node) in ROWS for node in group.members):
         shape = f"A block has {rows} whole row{'s' * (rows > 1)} of {columns}, kept in fast memory."
+        if form.has_pieces:
+            long = f"A row of {form.columns} is too long for fast memory"
+            shape = f"{long}: each loop reads it in pieces of {columns}."
     elif not form.rows:
         shape = f"A block has {columns} elements, each read and written once."
     else:

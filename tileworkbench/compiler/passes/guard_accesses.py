@@ -32,7 +32,7 @@ from tileworkbench.compiler.analysis.extremes import at_extreme
 from tileworkbench.compiler.analysis.linear import Linear
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.ir.build import FALSE, binary, conjunction, const, const_int
-from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Load, Var
+from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Load, Select, Var
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import (
     Rewriter,
@@ -188,7 +188,7 @@ def _is_worth_splitting(stmt: Parallel) -> bool:
 
 
 def _without(stmt: Stmt, known: set[Expr]) -> Stmt:
-    """`stmt` with the conditions `known` to hold taken out of its predicates."""
+    """`stmt` with the conditions `known` to hold taken out of its predicates and choices."""
 
     def strip(predicate: Expr | None) -> Expr | None:
         return conjunction([cond for cond in conjuncts(predicate) if cond not in known])
@@ -197,6 +197,8 @@ def _without(stmt: Stmt, known: set[Expr]) -> Stmt:
         if isinstance(node, Load) and node.predicate is not None:
             left = strip(node.predicate)
             return replace(node, predicate=left, safe=node.safe if left is not None else None)
+        if isinstance(node, Select) and node.cond in known:
+            return node.then
         return node
 
     def change_store(node: Stmt) -> Stmt:

@@ -164,7 +164,8 @@ class Expressions(Arithmetic):
         return self.from_memory(text, dtype, place.lanes)
 
     def _all_bits(self, code: Expr) -> Expr:
-        """`code` without the mask that takes its low four bits: the instruction does that itself."""
+        """`code` without the mask that takes its low four bits: the instruction does that itself.
+        """
         known = self.definitions.get(code, code) if isinstance(code, Var) else code
         if isinstance(known, ir.Binary) and known.op == "and" and const_int(known.b) == 15:
             return known.a
