@@ -70,44 +70,49 @@ NOTES = (
 
 def one_table(cases: Sequence[Case], threads: int, seconds: float, data: dict[str, Any]) -> str:
     """Measure all cases on so many threads, add the points to `data`, and tell."""
-    rows, errors, ranked, everywhere = [], list[float](), list[float](), list[list[Point]]()
+    measured: list[tuple[Case, list[Point]]] = []
     for case in cases:
         points = list(measure(case, seconds))
         data[f"{case.name}, {threads} T"] = [
             {**config, "predicted_ms": p, "ms": m, "other_rounds_ms": o}
             for config, p, m, o in points
         ]
-        rows.append(row(case, points))
-        print("  ".join(map(str, rows[-1])), flush=True)
-        if case not in SEEN:
-            errors += [off(p, m) for _, p, m, _ in points]
-            if repeated(points) >= 0.9:
-                ranked.append(correlation([p for _, p, _, _ in points], [m for *_, m, _ in points]))
-        if repeated(points) >= 0.9:
-            everywhere.append(points)
+        measured.append((case, points))
+        print("  ".join(row(case, points)), flush=True)
+    return told(measured, threads)
+
+
+def told(measured: Sequence[tuple[Case, list[Point]]], threads: int) -> str:
+    """The table of cases on so many threads, and what there is to say of it."""
     who = f"kernel, {threads} threads" if threads > 1 else "kernel, one thread"
-    text = markdown_table((who, *HEADS), rows)
-    if errors:
-        text += "\n\nKernels that the model was not fitted to: median error "
-        text += f"{statistics.median(errors):.0%} (goal 20 %)"
-    if ranked:
-        good = sum(value >= 0.9 for value in ranked)
-        text += f"; of those {len(ranked)} whose order measurements repeat (0.9 or more), {good} "
-        text += f"are ranked with 0.9 or more, the median is {statistics.median(ranked):.2f}"
-    return f"{text}.{of_all(everywhere)}"
+    text = markdown_table((who, *HEADS), [row(case, points) for case, points in measured])
+    new = [points for case, points in measured if case not in SEEN]
+    groups = {"Kernels that the model was not fitted to": new, "All": [p for _, p in measured]}
+    for name, kernels in groups.items():
+        errors = [off(p, m) for points in kernels for _, p, m, _ in points]
+        if errors:
+            text += f"\n\n{name}: median error {statistics.median(errors):.0%} (goal 20 %)"
+            text += f"{orders([points for points in kernels if repeated(points) >= 0.9])}."
+    return text
 
 
-def of_all(kernels: Sequence[list[Point]]) -> str:
-    """What to say of all kernels whose order repeats."""
+def orders(kernels: Sequence[list[Point]]) -> str:
+    """What to say of the order of kernels whose measurements repeat it."""
     if not kernels:
         return ""
     right, all_ = (sum(each) for each in zip(*map(pairs, kernels), strict=True))
     ranks = [correlation([p for _, p, _, _ in k], [m for *_, m, _ in k]) for k in kernels]
     good, expected = sum(rank >= 0.9 for rank in ranks), sum(map(within, kernels))
-    return (
-        f"\n\nAll {len(kernels)} kernels whose order repeats: {good} are ranked with 0.9 or more; "
-        f"with errors of 5 % at random {expected:.0f} would be. Of {all_} pairs that are 10 % or "
-        f"more apart {right / all_:.0%} are predicted in their order."
+    text = (
+        f"; of those {len(kernels)} whose order measurements repeat (0.9 or more), {good} are "
+        f"ranked with 0.9 or more, where errors of 5 % at random would leave {expected:.0f}; the "
+        f"median is {statistics.median(ranks):.2f}"
+    )
+    return text + (
+        f"; of {all_} pairs that are 10 % or more apart {right / all_:.0%} are predicted in their "
+        "order"
+        if all_
+        else ""
     )
 
 

@@ -115,10 +115,13 @@ def test_what_an_order_of_predictions_is_worth(scripts: Path) -> None:
     assert cost_model.pairs(points([2.0, 2.0, 2.0, 3.0], measured)) == (3, 5)
     near, apart = points(measured, [1.0, 1.01, 1.02, 1.03]), points(measured, [1.0, 2.0, 4.0, 8.0])
     assert cost_model.within(near) < 0.5 < cost_model.within(apart) == 1.0
-    said = cost_model.of_all([apart, points([4.0, 3.0, 2.0, 1.0], measured)])
-    assert "All 2 kernels whose order repeats: 1 are ranked with 0.9 or more" in said
-    assert "Of 11 pairs that are 10 % or more apart 55% are predicted in their order." in said
-    assert cost_model.of_all([]) == ""
+    said = cost_model.orders([apart, points([4.0, 3.0, 2.0, 1.0], measured)])
+    assert said.startswith(
+        "; of those 2 whose order measurements repeat (0.9 or more), 1 are ranked"
+    )
+    assert said.endswith("of 11 pairs that are 10 % or more apart 55% are predicted in their order")
+    assert "pairs" not in cost_model.orders([near])
+    assert cost_model.orders([]) == ""
 
 
 def test_gemm_row_takes_medians_over_processes(scripts: Path) -> None:

@@ -17,7 +17,7 @@ import tileworkbench as tw
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 MODULES = (
     *("cost_user_kernels", "cost_new_kernels", "cost_held_out_kernels"),
-    *("cost_later_kernels", "cost_unseen_kernels"),
+    *("cost_later_kernels", "cost_unseen_kernels", "cost_further_kernels"),
 )
 M, N, K = 32, 64, 48
 
@@ -222,6 +222,44 @@ CASES: dict[str, tuple[tuple[int, ...], dict[str, tuple[int, ...]], tuple[Any, .
         BOTH,
         (X.bfloat16(), of(N)),
         lambda x, b: torch.nn.functional.silu(x.float() + b).bfloat16(),
+    ),
+    "edges": (
+        (M, N),
+        BOTH,
+        (of(M + 2, N + 2),),
+        lambda x: torch.hypot(x[2:, 1:-1] - x[:-2, 1:-1], x[1:-1, 2:] - x[1:-1, :-2]),
+    ),
+    "weighted_norms": (
+        (M, N),
+        BOTH,
+        (X, of(N).abs()),
+        lambda x, w: (w * x * x).sum(1).sqrt(),
+    ),
+    "outer_softplus": (
+        (M, N),
+        BOTH,
+        (of(M), of(N)),
+        lambda a, b: torch.nn.functional.softplus(a[:, None] + b),
+    ),
+    "column_moments": ((M, N), BOTH, (X,), lambda x: (x.mean(0), x.amax(0))),
+    "mixed": ((M, N), BOTH, (X, Y, of(M)), lambda x, y, c: y + c[:, None] * (x - y)),
+    "scaled_product": (
+        (M, N, K),
+        {"block_M": (16, 32), "block_N": (32, 64), "block_K": (16, 48)},
+        (A, of(K), B),
+        lambda a, s, b: (a * s) @ b.T,
+    ),
+    "plane_means": (
+        (8, M, N),
+        {"block_M": (1, 8), "block_C": (2, 4)},
+        (of(8, M, N),),
+        lambda x: x.mean((1, 2)),
+    ),
+    "scores": (
+        (M, N, K),
+        {"block_M": (16, 32), "block_N": (16, 64)},
+        (A, B),
+        lambda q, k: (q @ k.T).sigmoid(),
     ),
 }
 

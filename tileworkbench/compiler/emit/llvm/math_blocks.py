@@ -109,7 +109,7 @@ class MathBlocks:
         arms = []
         for label, write in zip(labels, (usual, rarely), strict=False):
             writer.place(label)
-            arms.append(f"[ {write()}, %{label} ]")
+            arms.append(f"[ {write()}, %{writer.block} ]")
             writer.jump(labels[2])
         writer.place(labels[2])
         return writer.let(f"phi {self.kind} {', '.join(arms)}")

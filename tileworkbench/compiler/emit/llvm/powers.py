@@ -1,4 +1,4 @@
-"""Powers and remainders of float32, in double."""
+"""Powers of float32, in double, and remainders."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ _LOG2 = [2 / math.log(2) / odd for odd in range(1, 15, 2)]  # log2((1 + s) / (1 
 _EXP2 = [math.log(2) ** n / math.factorial(n) for n in range(10)]  # of |x| <= 1/2
 _FINITE = 1e40  # more than any float
 _BEYOND = 200.0  # 2^-200 is 0 as a float, and 2^200 infinite
+_EXACT = 2.0**22  # a quotient below it has a whole part that is a float
 _WHOLE = 2.0**28  # a quotient below it has a whole part that is exact, and so is its product
 
 
@@ -61,7 +62,27 @@ def _exp2(wide: MathBlocks, x: str) -> str:
 
 
 def remainder(of: MathBlocks, x: str, y: str) -> str:
-    """x - n y with n = trunc(x / y); of a large quotient, or none, it is the C library's."""
+    """x - n y with n = trunc(x / y), exactly; of a large quotient, or none, it is computed in double
+    or by the C library.
+    """
+    if not of.isa.fma:
+        return _remainder_in_double(of, x, y)
+    quotient = of.binary("fdiv", x, y)
+    size = of.intrinsic("fabs", quotient)
+
+    def exact() -> str:
+        whole = of.writer.let(f"fneg {of.kind} {of.intrinsic('trunc', quotient)}")
+        rest = of.intrinsic("fma", whole, y, x)  # one divisor too far if the quotient was rounded up
+        back = of.binary("fadd", rest, of.intrinsic("copysign", y, x))
+        rest = of.where("oeq", of.intrinsic("copysign", rest, x), rest, rest, back)
+        rest = of.where("olt", size, of.constant(1.0), x, rest)  # y may be infinite
+        return of.intrinsic("copysign", rest, x)
+
+    is_large = of.flag("uge", size, of.constant(_EXACT))
+    return of.unless(is_large, exact, lambda: _remainder_in_double(of, x, y))
+
+
+def _remainder_in_double(of: MathBlocks, x: str, y: str) -> str:
     wide = MathBlocks(of.writer, of.kind.of("double"), of.isa)
     a, b = (of.widened(of.intrinsic("fabs", value)) for value in (x, y))
     quotient = wide.binary("fdiv", a, b)
