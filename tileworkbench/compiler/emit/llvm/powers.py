@@ -62,8 +62,8 @@ def _exp2(wide: MathBlocks, x: str) -> str:
 
 
 def remainder(of: MathBlocks, x: str, y: str) -> str:
-    """x - n y with n = trunc(x / y), exactly; of a large quotient, or none, it is computed in double
-    or by the C library.
+    """x - n y with n = trunc(x / y), exactly; of a large quotient, or none, in double or by the C
+    library.
     """
     if not of.isa.fma:
         return _remainder_in_double(of, x, y)
@@ -72,7 +72,8 @@ def remainder(of: MathBlocks, x: str, y: str) -> str:
 
     def exact() -> str:
         whole = of.writer.let(f"fneg {of.kind} {of.intrinsic('trunc', quotient)}")
-        rest = of.intrinsic("fma", whole, y, x)  # one divisor too far if the quotient was rounded up
+        # One divisor too far where the quotient was rounded up.
+        rest = of.intrinsic("fma", whole, y, x)
         back = of.binary("fadd", rest, of.intrinsic("copysign", y, x))
         rest = of.where("oeq", of.intrinsic("copysign", rest, x), rest, rest, back)
         rest = of.where("olt", size, of.constant(1.0), x, rest)  # y may be infinite
