@@ -425,6 +425,8 @@ entry:
         ("store <32 x float> zeroinitializer, ptr %p0, align 4", "label %more", 3),
         ("store float 1.0, ptr %p2, align 4", "label %more", 3),  # wherever that is
         ("store <16 x float> %a, ptr %at, align 4", "label %more", 2),
+        ("call void @llvm.prefetch.p0(ptr %p1, i32 0, i32 3, i32 1)", "label %more", 3),
+        ("%u = call float @llvm.fma.f32(float 1.0, float 1.0, float 1.0)", "label %more", 2),
     ],
 )
 def test_what_a_register_has_is_not_loaded_again(between: str, to: str, loads: float) -> None:

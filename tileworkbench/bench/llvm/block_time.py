@@ -136,7 +136,9 @@ _Access = tuple[Value | str, Kind]
 
 
 def _are_apart(first: _Access, second: _Access) -> bool:
-    """Whether two accesses have no byte in common, as far as is known."""
+    """Whether two accesses have no byte in common, as far as is known: what arguments point to is
+    never the same.
+    """
     (one, kind), (other, other_kind) = first, second
     if not isinstance(one, Place) or not isinstance(other, Place):
         return False
