@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -94,6 +95,21 @@ class Case:
     make: Callable[..., Any]
     constants: Mapping[str, Any]
     axes: Mapping[str, tuple[Any, ...]]
+
+    @property
+    def middle(self) -> dict[str, Any]:
+        """The configuration in the middle of all."""
+        tiles = list(itertools.product(*self.axes.values()))
+        return dict(zip(self.axes, tiles[len(tiles) // 2], strict=True))
+
+    def label(self, config: Mapping[str, Any]) -> str:
+        """The kernel with a configuration."""
+        return f"{self.name}, {text_of(config)}"
+
+
+def text_of(config: Mapping[str, Any]) -> str:
+    """A configuration in a table."""
+    return " ".join(f"{axis}={size}" for axis, size in config.items())
 
 
 # The model's constants were chosen with these in view.

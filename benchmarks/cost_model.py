@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from common import environment, markdown_table, write_results
-from cost_cases import CASES, SEEN, Case
+from cost_cases import CASES, SEEN, Case, text_of
 from in_turn import in_turn, usual
 from numpy.typing import NDArray
 
@@ -101,8 +101,8 @@ def orders(kernels: Sequence[list[Point]]) -> str:
     if not kernels:
         return ""
     right, all_ = (sum(each) for each in zip(*map(pairs, kernels), strict=True))
-    ranks = [correlation([p for _, p, _, _ in k], [m for *_, m, _ in k]) for k in kernels]
-    good, expected = sum(rank >= 0.9 for rank in ranks), sum(map(within, kernels))
+    ranks = [rank(points) for points in kernels]
+    good, expected = sum(each >= 0.9 for each in ranks), sum(map(within, kernels))
     text = (
         f"; of those {len(kernels)} whose order measurements repeat (0.9 or more), {good} are "
         f"ranked with 0.9 or more, where errors of 5 % at random would leave {expected:.0f}; the "
@@ -164,19 +164,24 @@ def row(case: Case, points: list[Point]) -> tuple[str, ...]:
     return (
         name,
         str(len(points)),
-        shown(correlation(predicted, measured)),
+        shown(rank(points)),
         shown(repeated(points)),
         "-" if math.isnan(repeated(points)) else f"{within(points):.0%}",
         "{}/{}".format(*pairs(points)),
         f"{error:.0%}",
         f"{first / min(measured):.2f}",
         f"{max(measured) / min(measured):.2f}",
-        " ".join(f"{key}={value}" for key, value in best.items()),
+        text_of(best),
     )
 
 
 def shown(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.2f}"
+
+
+def rank(points: list[Point]) -> float:
+    """The rank correlation of what was predicted and measured."""
+    return correlation([p for _, p, _, _ in points], [m for _, _, m, _ in points])
 
 
 def repeated(points: list[Point]) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 
 from common import environment, markdown_table, write_results
-from cost_cases import CASES
+from cost_cases import CASES, text_of
 from cost_model import inputs_of
 from in_turn import in_turn, usual
 
@@ -45,9 +45,10 @@ def main() -> None:
         calls = [lambda k=kernel, a=args: k(*a) for kernel in kernels]
         seconds = SECONDS / 10 if options.quick else SECONDS
         few, all_ = usual(in_turn(calls, 200, seconds)).tolist()
-        shape = " ".join(f"{axis}={size}" for axis, size in tile.items())
         kernel_name = case.name.partition(",")[0]
-        rows.append((f"{kernel_name}, {shape}", f"{few:.3f}", f"{all_:.3f}", f"{all_ / few:.2f}"))
+        rows.append(
+            (f"{kernel_name}, {text_of(tile)}", f"{few:.3f}", f"{all_:.3f}", f"{all_ / few:.2f}")
+        )
         data.append({"kernel": case.name, **tile, "few_ms": few, "all_ms": all_})
     columns = ("kernel, one thread", "few rows, ms", "all rows, ms", "times as fast")
     text = markdown_table(columns, rows)

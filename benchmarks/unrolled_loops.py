@@ -9,7 +9,6 @@ of `DEFAULT_PASSES` and without "loop-unroll", and called in turn.
 from __future__ import annotations
 
 import argparse
-import itertools
 import math
 import time
 from typing import Any
@@ -58,8 +57,7 @@ def main() -> None:
 
 def compared(case: Case, seconds: float) -> dict[str, Any]:
     """Milliseconds of a call, and of LLVM, with all passes and without unrolling."""
-    tiles = list(itertools.product(*case.axes.values()))
-    config = dict(zip(case.axes, tiles[len(tiles) // 2], strict=True))
+    config = case.middle
     kernels, llvm_ms = [], []
     for passes in PASSES:
         native.DEFAULT_PASSES = passes  # also part of the key of a stored object
@@ -69,8 +67,7 @@ def compared(case: Case, seconds: float) -> dict[str, Any]:
         llvm_ms.append(min(compile_ms(kernels[-1].source, passes) for _ in range(3)))
     args = inputs_of(kernels[0])
     times = usual(in_turn([lambda k=kernel: k(*args) for kernel in kernels], 100, seconds))
-    shape = " ".join(f"{axis}={size}" for axis, size in config.items())
-    return {"kernel": f"{case.name}, {shape}", "ms": times.tolist(), "llvm_ms": llvm_ms}
+    return {"kernel": case.label(config), "ms": times.tolist(), "llvm_ms": llvm_ms}
 
 
 def compile_ms(text: str, passes: tuple[str, ...]) -> float:

@@ -10,7 +10,6 @@ called in turn: one thread.
 from __future__ import annotations
 
 import argparse
-import itertools
 import math
 from typing import Any
 
@@ -59,18 +58,15 @@ def mean(data: list[dict[str, Any]], target: str) -> float:
 
 def compared(case: Case, seconds: float) -> list[dict[str, Any]]:
     """Milliseconds of a call by target; nothing where the code is the same."""
-    tiles = list(itertools.product(*case.axes.values()))
-    config = dict(zip(case.axes, tiles[len(tiles) // 2], strict=True))
-    program, rows = case.make(**case.constants, **config), []
+    program, rows = case.make(**case.constants, **case.middle), []
     for target in TARGETS:
         kernels = [compiled(program, target, chains) for chains in AT_ONCE]
         if kernels[0].source == kernels[1].source:
             continue
         args = inputs_of(kernels[0])
         calls = [lambda k=kernel, a=args: k(*a) for kernel in kernels]
-        shape = " ".join(f"{axis}={size}" for axis, size in config.items())
         times = usual(in_turn(calls, 100, seconds)).tolist()
-        rows.append({"kernel": f"{case.name}, {shape}", "target": target, "ms": times})
+        rows.append({"kernel": case.label(case.middle), "target": target, "ms": times})
     return rows
 
 
