@@ -31,6 +31,7 @@ from tileworkbench.pytorch.nodes import (
     assigned_names,
     changes,
     constant_of,
+    name_in_kernel,
     name_of,
     shape_of,
     value_of,
@@ -203,8 +204,7 @@ class Elements:
         return made
 
     def _kept(self, node: Node, term: Term) -> Term:
-        called = self.called.get(node, "return")
-        return self.keep(str(node.name) if called == "return" else called, term)
+        return self.keep(name_in_kernel(node, self.called), term)
 
     def keep(self, name: str, term: Term) -> Term:
         """A term under a name, which it has in the text if that is worth it."""

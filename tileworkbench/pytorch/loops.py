@@ -34,6 +34,7 @@ from tileworkbench.pytorch.nodes import (
     constant_of,
     is_for_channels,
     is_view,
+    name_in_kernel,
     name_of,
     value_of,
 )
@@ -95,8 +96,7 @@ class Loops(Names):
         """New memory for a member."""
         value = value_of(node)
         order, strides = _dense(value)
-        called = self.called.get(node, str(node.name))
-        wanted = str(node.name) if called == "return" else called
+        wanted = name_in_kernel(node, self.called)
         if node in self.kept:
             made = Memory(self.name(f"{wanted}_out"), strides, value.dtype)
             self.results.append((Tensor(node, (value.numel(),), order), made))
@@ -172,8 +172,7 @@ class Loops(Names):
     def _inline(self, node: Node, indices: Sequence[Index]) -> Term:
         key = (node, tuple(indices))
         if key not in self._known:
-            called = self.called.get(node, "return")
-            name = str(node.name) if called == "return" else called
+            name = name_in_kernel(node, self.called)
             self._known[key] = self.keep(name, self.computed(node, indices))
         return self._known[key]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from typing import Any
 
@@ -228,6 +228,12 @@ def assigned_names(nodes: Iterable[Node]) -> dict[Node, str]:
         elif text.startswith("return "):
             made[node] = "return"
     return made
+
+
+def name_in_kernel(node: Node, called: Mapping[Node, str]) -> str:
+    """What a result is called in a kernel: as in the user's code, or after its operation."""
+    name = called.get(node, "return")
+    return str(node.name) if name == "return" else name
 
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')

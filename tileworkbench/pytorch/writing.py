@@ -21,6 +21,7 @@ from tileworkbench.pytorch.nodes import (
     is_view,
     label_of,
     line_of,
+    name_in_kernel,
     name_of,
     operands,
     readers_of,
@@ -255,8 +256,7 @@ class _Values:
             self._keep(node, made.to(value_of(node).dtype))
 
     def _keep(self, node: Node, term: Term) -> None:
-        called = self.called.get(node, "return")
-        self.of[node] = self.body.keep(str(node.name) if called == "return" else called, term)
+        self.of[node] = self.body.keep(name_in_kernel(node, self.called), term)
 
     def _of_product(self, node: Node) -> Term:
         added = added_to(node)
