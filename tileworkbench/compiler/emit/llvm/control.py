@@ -14,7 +14,7 @@ from tileworkbench.compiler.analysis.steps import (
 from tileworkbench.compiler.emit.llvm.emitter import Emitter, Value, register_type
 from tileworkbench.compiler.emit.llvm.module import ModuleState
 from tileworkbench.compiler.emit.llvm.stores import Stores
-from tileworkbench.compiler.emit.llvm.text import VectorType
+from tileworkbench.compiler.emit.llvm.text import LINE_BYTES, VectorType
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.build import const, const_int
@@ -25,7 +25,6 @@ from tileworkbench.compiler.ir.types import INT64
 
 SHOWN = "@shown"  # what a failed assertion shows
 _UNROLL_LIMIT = 64
-_LINE = 64  # bytes of a cache line, and the largest vector
 _LONG = 1 << 14  # statements, of one vector each: some 10 us
 _REPEATING = (st.For, st.While, tile.MicroGemm, tile.Pack)
 
@@ -160,7 +159,7 @@ class ControlFlow(Stores, ABC):
         bits = low[0]
         for other in low[1:]:
             bits = out.let(f"or i64 {bits}, {other}")
-        bits = out.let(f"and i64 {bits}, {_LINE - 1}")
+        bits = out.let(f"and i64 {bits}, {LINE_BYTES - 1}")
         aligned = out.let(f"icmp eq i64 {bits}, 0")
         labels = out.fresh_label("aligned"), out.fresh_label("unaligned")
         after = out.fresh_label("after")

@@ -19,14 +19,13 @@ from tileworkbench.compiler.emit.llvm.lane_access import (
     strided_starts,
 )
 from tileworkbench.compiler.emit.llvm.lookup import lane_at, lookup
-from tileworkbench.compiler.emit.llvm.text import EmittedFunction, VectorType
+from tileworkbench.compiler.emit.llvm.text import LINE_BYTES, EmittedFunction, VectorType
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir.build import add, const, const_int
 from tileworkbench.compiler.ir.expr import Buffer, Const, Expr, Var
 from tileworkbench.compiler.ir.rewrite import substitute
 from tileworkbench.compiler.ir.types import BOOL, HANDLE, DType
 
-_LINE_BYTES = 64  # of a cache
 ZEROS = "@zeros"
 """512 bytes of zeros: what a load whose predicate is false reads instead."""
 
@@ -307,7 +306,7 @@ class Expressions(Arithmetic):
         if load not in self.fetched:
             return
         size = max(elements * load.buffer.dtype.bits // 8, 1)
-        for offset in range(AHEAD_BYTES, AHEAD_BYTES + size, _LINE_BYTES):
+        for offset in range(AHEAD_BYTES, AHEAD_BYTES + size, LINE_BYTES):
             self.out.prefetch(self.out.let(f"getelementptr i8, ptr {address}, i64 {offset}"))
 
     def _load_strided(

@@ -17,6 +17,7 @@ from tileworkbench.compiler.emit.llvm.convert import convert
 from tileworkbench.compiler.emit.llvm.gemm_spec import MicroGemmSpec
 from tileworkbench.compiler.emit.llvm.text import (
     DTYPE_BYTES,
+    LINE_BYTES,
     EmittedFunction,
     FunctionWriter,
     VectorType,
@@ -198,7 +199,7 @@ class _TileWriter:
         end of A.
         """
         spec = self.spec
-        line = 64 // DTYPE_BYTES[spec.panel_dtype]
+        line = LINE_BYTES // DTYPE_BYTES[spec.panel_dtype]
         for i in range(rows):
             for p in range(spec.prefetch_a, spec.prefetch_a + spec.k, line):
                 index = (

@@ -23,6 +23,9 @@ DTYPE_BYTES = {
 }
 """Bytes of an element of each dtype that operand panels and accumulators may have."""
 
+LINE_BYTES = 64
+"""Of a line of the cache, and of the largest vector."""
+
 LINE_COMMENT = "; line "
 """Begins a comment above the instructions of a line of the user's source; its number follows."""
 
