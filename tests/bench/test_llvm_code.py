@@ -399,6 +399,26 @@ def test_types_in_names() -> None:
         assert (kind.lanes, kind.bits) == (lanes, bits)
 
 
+@pytest.mark.parametrize(
+    "operation",
+    [
+        "fadd <16 x float> %x, %x",
+        "sitofp <16 x i32> %n to <16 x float>",
+        "fptosi <16 x float> %x to <16 x i32>",
+        "call <16 x float> @llvm.floor.v16f32(<16 x float> %x)",
+        "call <16 x float> @llvm.x86.avx512.mask.range.ps.512(<16 x float> %x, <16 x float> %x,"
+        " i32 5, <16 x float> zeroinitializer, i16 -1, i32 4)",
+        "call <16 x float> @llvm.x86.avx512.mask.scalef.ps.512(<16 x float> %x, <16 x float> %x,"
+        " <16 x float> zeroinitializer, i16 -1, i32 4)",
+    ],
+)
+def test_what_is_done_where_additions_are(operation: str) -> None:
+    """Beside products, as micro-measurements on a Zen 4 say."""
+    taken = busy(costs_of(f"  %made = {operation}")["%made"])
+    assert taken[ADD] > 0
+    assert MULTIPLY not in taken
+
+
 def test_lines_that_a_vector_crosses_count_twice() -> None:
     def loads(offset: int) -> float:
         text = f"""define void @code(ptr %p0) {{
