@@ -265,7 +265,7 @@ class _Model:
             return 0.0, 0.0
         stored = self.stored_part(each)
         # A line that is stored to is fetched first; caches give others back meanwhile.
-        bytes_ = (1 + stored) * each.bytes_ if each.level == "DRAM" else each.bytes_
+        bytes_ = (1 + stored) * each.bytes_ if each.level in ("DRAM", "L3") else each.bytes_
         straight_ns, more_ns = bytes_ / rate.value, 0.0
         if each.buffer in self.rows:
             rows, ahead = self.rows[each.buffer]
