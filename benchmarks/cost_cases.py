@@ -97,10 +97,15 @@ class Case:
     axes: Mapping[str, tuple[Any, ...]]
 
     @property
+    def configurations(self) -> list[dict[str, Any]]:
+        """All configurations."""
+        tiles = itertools.product(*self.axes.values())
+        return [dict(zip(self.axes, each, strict=True)) for each in tiles]
+
+    @property
     def middle(self) -> dict[str, Any]:
         """The configuration in the middle of all."""
-        tiles = list(itertools.product(*self.axes.values()))
-        return dict(zip(self.axes, tiles[len(tiles) // 2], strict=True))
+        return self.configurations[len(self.configurations) // 2]
 
     def label(self, config: Mapping[str, Any]) -> str:
         """The kernel with a configuration."""

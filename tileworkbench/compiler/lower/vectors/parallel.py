@@ -21,7 +21,7 @@ from tileworkbench.compiler.ir.build import add, binary, const, const_int, int_c
 from tileworkbench.compiler.ir.expr import Binary, Call, Expr, Var
 from tileworkbench.compiler.ir.loops import counting
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, substitute, walk
-from tileworkbench.compiler.ir.stmt import For, LoopKind, Stmt, seq
+from tileworkbench.compiler.ir.stmt import For, LoopKind, Stmt, Store, seq
 from tileworkbench.compiler.ir.tile import Parallel
 from tileworkbench.compiler.lower.vectors.context import Context, Vote
 from tileworkbench.compiler.lower.vectors.lanes import NotLanesError, run_in_lanes
@@ -104,8 +104,7 @@ def _choose(op: Parallel, context: Context) -> _Plan | None:
     if not widest or not any(access.writes for access in accesses):
         return None
     best, best_score = None, 0
-    is_long = any(isinstance(f, Call) and f.name in _LONG for f in walk(op.body))
-    chains = CHAINS if is_long else 1
+    chains = CHAINS if _is_long(op) else 1
     for at in reversed(range(len(op.vars))):
         extent = const_int(op.extents[at])
         lanes = min(context.target.vector_bits // widest * chains, _MAX_LANES)
@@ -122,6 +121,15 @@ def _choose(op: Parallel, context: Context) -> _Plan | None:
         if score > best_score:
             best, best_score = _Plan(at, lanes), score
     return best
+
+
+def _is_long(op: Parallel) -> bool:
+    """Whether each vector waits for a long chain of operations, or for the one before it."""
+    return any(
+        (isinstance(node, Call) and node.name in _LONG)
+        or (isinstance(node, Store) and node.buffer.scope == "local")
+        for node in walk(op.body)
+    )
 
 
 def _vectorize(op: Parallel, plan: _Plan, context: Context) -> Stmt:

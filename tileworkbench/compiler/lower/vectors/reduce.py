@@ -92,8 +92,8 @@ class _Lowering:
             value = self.combine(cast(Load(self.op.dst, index), self.dtype), value)
         return Store(self.op.dst, index, cast(value, self.op.dst.dtype), site=self.op.site)
 
-    def serial(self, var: Var, stop: Expr, body: Stmt, start: int = 0) -> Stmt:
-        return counting(var, stop, body, self.op.site, start)
+    def serial(self, var: Var, stop: Expr, body: Stmt) -> Stmt:
+        return counting(var, stop, body, self.op.site)
 
     # Along the last dimension
 
@@ -115,28 +115,35 @@ class _Lowering:
     def row(self, kept: tuple[Expr, ...], extent: int, lanes: int) -> Stmt:
         """Whole vectors lane by lane, what is left over element by element, then across lanes."""
         chunks, rest = divmod(extent, lanes)
-        first = self.source(kept, self.lanes(int_const(0), lanes))
-        if chunks == 1 and not rest:
-            return self.finish(kept, self.across(first))
         name = self.context.names.fresh("partial")
         partial = Buffer(name, self.dtype, (int_const(lanes),), "local")
-        whole, zero = (self.lanes(int_const(0), lanes),), (int_const(0),)
-        stmts: list[Stmt] = [
-            Alloc(partial, site=self.op.site),
-            Store(partial, whole, first, site=self.op.site),
-        ]
-        if chunks > 1:
+        whole, zero = (self.lanes(lanes),), (int_const(0),)
+        stmts: list[Stmt] = [Alloc(partial, site=self.op.site)]
+
+        def each(value: Callable[[Expr], Expr]) -> Stmt:
+            """A value for every lane."""
+            return self.each(
+                partial.shape,
+                lambda lane: Store(partial, lane, value(lane[0]), site=self.op.site),
+            )
+
+        def more(at: Expr, lane: Expr) -> Expr:
+            """A lane's value with one more of the source."""
+            return self.combine(Load(partial, (lane,)), self.source(kept, at))
+
+        if chunks == 1:
+            stmts.append(each(lambda lane: self.source(kept, lane)))
+        else:
+            stmts.append(each(lambda lane: identity(self.op.kind, self.dtype)))
             step = self.context.names.var("k")
-            element = self.source(kept, self.lanes(mul(step, int_const(lanes)), lanes))
-            update = self.combine(Load(partial, whole), element)
-            body = Store(partial, whole, update, site=self.op.site)
-            stmts.append(self.serial(step, int_const(chunks), body, start=1))
+            start = mul(step, int_const(lanes))
+            update = each(lambda lane: more(add(start, lane), lane))
+            stmts.append(self.serial(step, int_const(chunks), update))
         if rest:
             step = self.context.names.var("k")
-            element = self.source(kept, add(step, int_const(extent - rest)))
-            update = self.combine(Load(partial, zero), element)
-            body = Store(partial, zero, update, site=self.op.site)
-            stmts.append(self.serial(step, int_const(rest), body))
+            left = more(add(step, int_const(extent - rest)), zero[0])
+            update = Store(partial, zero, left, site=self.op.site)
+            stmts.append(self.serial(step, int_const(rest), update))
         stmts.append(self.finish(kept, self.across(Load(partial, whole))))
         return seq(stmts)
 
@@ -149,8 +156,8 @@ class _Lowering:
         return value
 
     @staticmethod
-    def lanes(base: Expr, count: int) -> Expr:
-        return Ramp(base, int_const(1), count) if count > 1 else base
+    def lanes(count: int) -> Expr:
+        return Ramp(int_const(0), int_const(1), count) if count > 1 else int_const(0)
 
     # Along another dimension
 
