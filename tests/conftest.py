@@ -24,6 +24,10 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("tests")
 
+# Threads of OpenMP, torch's among them, sleep until there is work: where several processes share
+# few cores, waiting in a loop takes them from each other. Read when torch is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     try:
@@ -46,9 +50,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Collections of garbage need not look at all tests and modules again and again."""
+    """Collections of garbage need not look at all tests and modules again and again, nor come as
+    often as where memory is short: a graph of torch makes thousands of objects, few of them cycles.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def own_folder(config: pytest.Config, variable: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "tileworkbench"
@@ -32,10 +33,12 @@ def functions(tree: ast.AST) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
 
 def test_hardly_a_result_is_called_found() -> None:
     """It does not say what was found: a site, a tile, a hazard."""
+    sources = {path: path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
     places = [
         f"{path.relative_to(PACKAGE)}:{function.name}"
-        for path in sorted(PACKAGE.rglob("*.py"))
-        for function in functions(ast.parse(path.read_text(encoding="utf-8")))
+        for path, source in sources.items()
+        if re.search(r"\bfound\b", source)  # parsing them all takes longer than all the rest
+        for function in functions(ast.parse(source))
         if binds(function, "found")
     ]
     assert len(places) <= MOST_FOUND, places

@@ -23,7 +23,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from tileworkbench.labext import NAME, install
 
@@ -34,6 +33,9 @@ START_SECONDS = 180
 OPEN_MS = 90_000  # a cold JupyterLab on two busy cores
 RUN_MS = 300_000
 WAIT_MS = 60_000  # what follows at once where nothing else runs
+
+# Every request but the server's own. Only these come to Python: JupyterLab makes hundreds.
+_OUTSIDE = re.compile(r"^(https?|wss?)://(?!127\.0\.0\.1[:/])")
 
 # JupyterLab keeps only the visible cells in the page unless told otherwise.
 _SETTINGS: dict[str, dict[str, Any]] = {
@@ -198,7 +200,7 @@ class NotebookPage:
 
     def __post_init__(self) -> None:
         self.page.on("pageerror", lambda error: self._note(str(error)))
-        self.page.route("**/*", self._guard)
+        self.page.route(_OUTSIDE, self._guard)
         if not self.extension:
             self.page.add_init_script(f"({_WITHOUT})({json.dumps(NAME)})")
 
@@ -211,11 +213,7 @@ class NotebookPage:
         """
         self.page.set_default_timeout(OPEN_MS)
         if self.page.url.startswith(self.server.url) and not anew:
-            self.page.evaluate(
-                "path => window.jupyterapp.commands.execute('docmanager:open',"
-                " {path, factory: 'Notebook'})",
-                notebook,
-            )
+            self._command("docmanager:open", path=notebook, factory="Notebook")
         else:
             address = f"{self.server.url}/{self.app}/{notebook}?reset&token={self.server.token}"
             self.page.goto(address, timeout=OPEN_MS)
@@ -251,17 +249,20 @@ class NotebookPage:
             self.errors.append(error)
 
     def _guard(self, route: Route) -> None:
-        address = urlsplit(route.request.url)
-        if address.scheme in ("http", "https", "ws", "wss") and address.hostname != "127.0.0.1":
-            self.outside.append(route.request.url)
-            route.abort()
-        else:
-            route.continue_()
+        self.outside.append(route.request.url)
+        route.abort()
 
     def execute(self, command: str) -> None:
         """Run a JupyterLab command, as its menu entry would, and wait until it is done."""
         self.page.set_default_timeout(RUN_MS)
-        self.page.evaluate("name => window.jupyterapp.commands.execute(name)", command)
+        self._command(command)
+
+    def _command(self, name: str, **arguments: str) -> None:
+        """Its result stays in the page: a whole document, of which Playwright would make a copy."""
+        self.page.evaluate(
+            "async ([name, given]) => { await window.jupyterapp.commands.execute(name, given); }",
+            [name, arguments],
+        )
 
     def run_all(self) -> None:
         """Run every cell and wait until the kernel is idle again."""

@@ -3,12 +3,17 @@
 What is measured when a graph is compiled decides nothing here: kernels are taken to win.
 """
 
+import logging
 from typing import Any
 
 import pytest
 import torch
 
 from tileworkbench.pytorch import trials
+
+# torch tells each step of a compilation to whoever listens to this logger. Nobody does, but pytest
+# gives handlers to every logger that does not propagate: texts that no test reads would be written.
+logging.getLogger("torch.__trace").propagate = True
 
 
 @pytest.fixture(autouse=True)

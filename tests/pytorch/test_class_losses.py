@@ -36,6 +36,7 @@ def kernel_of(tiled: Any, operation: str) -> Any:
 # --- an element of each row
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("shape", [(64, 300), (3, 40, 100), (4, LONG), (2, 2, LONG)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_an_element_of_each_row(shape: tuple[int, ...], dtype: Any) -> None:
@@ -104,6 +105,7 @@ def loss_of(reduction: str) -> Callable[..., Any]:
     return lambda x, classes: F.cross_entropy(x * 0.5, classes, reduction=reduction)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("shape", [(60, 300), (4, LONG), (4, 20800)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -125,6 +127,7 @@ def test_a_loss_of_no_class() -> None:
     assert kernel_of(tiled, "gather")
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("shape", [(60, 300), (4, LONG), (4, 20800)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

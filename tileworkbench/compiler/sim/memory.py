@@ -27,6 +27,7 @@ from tileworkbench.compiler.sim.values import (
     over_lanes,
     poison,
     python_value,
+    spread,
     storage_dtype,
 )
 
@@ -143,8 +144,8 @@ class Storage:
         chosen: np.ndarray[Any, Any] | None = None
         if active is not True or (lanes and _shape_of(place) != lanes):
             chosen = over_lanes(active, lanes)
-            place = tuple(np.broadcast_to(position, lanes)[chosen] for position in place)
-            value = np.broadcast_to(np.asarray(value, self.data.dtype), lanes)[chosen]
+            place = tuple([spread(position, lanes)[chosen] for position in place])
+            value = spread(np.asarray(value, self.data.dtype), lanes)[chosen]
         if frame.options.races:
             self._note_write(frame, place, chosen, lanes, value)
         if frame.flights is not None:

@@ -228,6 +228,8 @@ def mask_and(mask: Mask, condition: Value) -> Mask:
 def mask_without(mask: Mask, condition: Value) -> Mask:
     """The lanes of `mask` in which `condition` does not hold."""
     if type(condition) is np.ndarray:
+        if np.count_nonzero(condition) == condition.size:  # as nearly always, and at once
+            return False
         return mask_and(mask, ~condition)
     return False if condition else mask
 
@@ -243,9 +245,12 @@ def mask_or(a: Mask, b: Mask) -> Mask:
 
 def over_lanes(mask: Mask, lanes: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """The mask as an array over the whole grid `lanes`; not to be changed."""
-    if mask is True:
-        return _every(lanes)
-    array = np.asarray(mask)
+    return _every(lanes) if mask is True else spread(mask, lanes)
+
+
+def spread(value: Value, lanes: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """A value as an array over the whole grid `lanes`; not to be changed."""
+    array = np.asarray(value)  # numpy's function takes long even where there is nothing to do
     return array if array.shape == lanes else np.broadcast_to(array, lanes)
 
 

@@ -36,6 +36,7 @@ from tileworkbench.compiler.sim.values import (
     over_lanes,
     poison,
     python_value,
+    spread,
     storage_dtype,
 )
 
@@ -115,7 +116,7 @@ class ArenaStorage(Storage):
     def addresses(self, frame: ThreadFrame, index: Index, active: Array) -> Array:
         """The byte address of the element at `index` for each thread."""
         inside, _ = self.bounds(frame, "access", index, active, frame.lanes)
-        place = np.broadcast_to(np.asarray(self.locate(inside)), frame.lanes)
+        place = spread(self.locate(inside), frame.lanes)
         return np.asarray(self.base + place * self.bits // 8)
 
     def row(self, addresses: Array, width: int) -> tuple[Array, tuple[int, int]]:
@@ -149,8 +150,8 @@ class ArenaStorage(Storage):
         place = self.locate(inside)
         self._touch(frame, "store", index, place, active, lanes)
         chosen = over_lanes(active, lanes)
-        at = np.broadcast_to(np.asarray(place), lanes)[chosen]
-        values = np.broadcast_to(np.asarray(value, storage_dtype(self.dtype)), lanes)[chosen]
+        at = spread(place, lanes)[chosen]
+        values = spread(np.asarray(value, storage_dtype(self.dtype)), lanes)[chosen]
         self._put(at, values)
         if frame.observers:
             tell_written(frame, self, (at,), chosen, lanes)
@@ -205,7 +206,7 @@ class ArenaStorage(Storage):
             frame.flights.touch(frame, self, (at,), kind != "load", active, lanes)
         chosen = over_lanes(active, lanes)
         width = self.bits // 8 or 1
-        places = np.broadcast_to(np.asarray(place), lanes)
+        places = spread(place, lanes)
         if len(lanes) > 1:
             gaps = (places[:, 1:] - places[:, :-1] != 1) & chosen[:, 1:]
             chosen, count = np.asarray(chosen.any(axis=1)), lanes[1]
