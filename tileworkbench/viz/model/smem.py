@@ -96,7 +96,7 @@ def sentences(view: KernelView, shared: SharedMemory) -> list[str]:
     if arch in ARCHITECTURES:
         most = machine_of(arch).shared.most
         texts.append(
-            f"It takes {shared.bytes_ / most:.0%} of the {format_bytes(most)} that a block may "
+            f"It takes {shared.bytes_ / most * 100:.0f} % of the {format_bytes(most)} that a block may "
             f"have on {arch}."
         )
     if view.target_kind == "cpu":
