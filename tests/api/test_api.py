@@ -268,7 +268,8 @@ def test_check_of_returned_outputs() -> None:
     assert result.ok and result.max_error == 0 and result.tolerance > 0
     with pytest.raises(tw.CheckError, match=r"^'double' disagrees with the reference in 16 of 16"):
         kernel.check(lambda a: a * 3, torch.ones(4, 4))
-    assert "check" not in repr(kernel)
+    assert "check FAILED (max err 1e+00)" in repr(kernel)
+    assert kernel.error_map is not None and kernel.error_map.count == 16
 
 
 def test_check_says_where_the_differences_lie() -> None:

@@ -122,10 +122,11 @@ class TestSuggest:
             *("registers", "occupancy", "conflicts"),
         ]
         assert text[-2:] == [
-            "1 more are refused",
+            "1 refused:",
             "block_M=128 block_N=256 block_K=32 threads=128: its tiles take 256 registers of a "
             "thread, which has 255",
         ]
+        assert found._repr_html_().count("1 refused") == 1
         crowd = dataclasses.replace(found, refused=found.refused * 12)
         assert str(crowd).splitlines()[-1] == "and 2 more, see 'refused'"
         assert repr(found).startswith(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -79,6 +80,10 @@ def test_ctrl_c_keeps_what_was_found() -> None:
     found = tw.sweep(add, {"block": [32, 64, 128]}, bench=bench)
     assert found.interrupted and [point.time_us for point in found.points] == [1.0, 1.0]
     assert str(found).endswith("interrupted after 2 of 3 points")
+    early = replace(
+        found, points=tuple(replace(p, time_us=math.nan) for p in found.points), total=2
+    )
+    assert str(early).endswith("interrupted after 2 of 2 points, 0 of them measured")
 
 
 def test_nothing_is_measured_unless_asked() -> None:

@@ -108,8 +108,9 @@ def kernel(
     bench: object = "measured",
     target: str = "cpu",
     machine: Machine = MACHINE,
+    constants: tuple[tuple[str, object], ...] = (),
 ) -> Any:
-    record = SimpleNamespace(target=target)
+    record = SimpleNamespace(name=name, target=target, constants=constants)
     view = SimpleNamespace(points=points, bench=bench, record=record, machine=machine)
     return SimpleNamespace(name=name, view=lambda roofline=False: view)
 
@@ -118,6 +119,18 @@ def test_points_of_several_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(roofline, "machine", lambda: MACHINE)
     first, second = result_point(result(), MACHINE), result_point(result(flops=1.0), MACHINE)
     assert roofline_points([kernel("a", first), kernel("b", second)]) == (MACHINE, (first, second))
+
+
+def test_points_of_kernels_with_one_name_say_what_tells_them_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(roofline, "machine", lambda: MACHINE)
+    point = result_point(result(), MACHINE)
+    kernels = [kernel("mm", point, constants=(("M", 64), ("tile", size))) for size in (16, 32)]
+    _, points = roofline_points([*kernels, kernel("add", point, constants=(("M", 8),))])
+    assert [each.name.removeprefix(point.name) for each in points] == [" tile=16", " tile=32", ""]
+    _, points = roofline_points([kernel("mm", point), kernel("mm", point)])
+    assert [each.name.removeprefix(point.name) for each in points] == [" #1", " #2"]
 
 
 def test_a_kernel_that_was_not_measured() -> None:

@@ -73,7 +73,7 @@ def test_text_of_a_result() -> None:
     result = BenchResult("mm", (1.0, 2.0, 3.0), 2, "clock 4.0 GHz", flops=4e9, bytes_=1e6)
     assert str(result) == (
         "mm: 2 ms (quartiles 1.5 ms and 2.5 ms, n 3, 2 threads, warm caches), "
-        "2000 GFLOP/s, 0.5 GB/s, clock 4.0 GHz"
+        "2 TFLOP/s, 500 MB/s, clock 4.0 GHz"
     )
     short = BenchResult("add", (0.002,), interrupted=True)
     assert (

@@ -157,6 +157,7 @@ def check_what_if(view: Locator) -> None:
             assert alternative.problem in row.inner_text()
         else:
             assert row.locator(".tw-total").inner_text() == str(alternative.wavefronts)
+    assert "+0 elements: " in view.locator(".tw-slid").first.inner_text()  # before it is moved
     best = view.locator("[data-choice=swizzle64]")
     best.get_by_role("button", name="64-byte swizzle").click()
     view.locator(".tw-banks[data-degree='1']").wait_for()

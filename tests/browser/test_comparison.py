@@ -47,6 +47,12 @@ def test_only_what_differs_is_loud_and_each_view_is_there(notebook: NotebookPage
         "bound by",
     ]
     assert view.locator(".tw-pane-card tr:not(.tw-differs) th[scope=row]").count() > 6
+    label = view.locator(".tw-pane-card th[scope=row]").first
+    label.evaluate("label => { label.textContent = 'T.gemm(A_shared, B_shared, '.repeat(4); }")
+    assert label.evaluate("label => label.scrollWidth <= label.clientWidth")
+    title = view.locator(".tw-title").first
+    title.evaluate("title => { title.textContent = 'block_M=128,'.repeat(20); }")
+    assert title.evaluate("title => title.scrollWidth <= title.clientWidth")
     tabs = view.get_by_role("tab")
     titles = [text.rstrip("0123456789").strip() for text in tabs.all_inner_texts()]
     shown = [each.title for each in VIEWS.values() if each.title in titles]

@@ -35,6 +35,7 @@ except AssertionError:
 view = kernel.show("errors")
 view""",
     "print(view.selection)",
+    "kernel",
 ]
 
 
@@ -70,6 +71,13 @@ def test_two_wrong_kernels_show_where(
     grid.hover(position={"x": box["width"] / 2, "y": box["height"] - 6})
     info = view.locator(".tw-info").inner_text()
     assert "expected" in info and "block" in info
+
+    # The card says so before a tab is opened.
+    card = notebook.output(4).locator(".tw-card")
+    wrong = view.locator(".tw-finding").inner_text().split()[1]
+    assert card.get_by_role("tab", name="Errors").inner_text().split() == ["Errors", wrong]
+    assert "check FAILED" in card.locator(".tw-chip.tw-bad").inner_text()
+    assert "Check failed: largest error" in card.locator(".tw-failed").inner_text()
 
     # Opened again without its kernel: the still map, its pattern and the first wrong elements.
     notebook.execute("docmanager:save")

@@ -41,6 +41,11 @@ def test_operations_kernels_and_a_kernel_as_a_cell(notebook: NotebookPage) -> No
         *("3", "h = F.gelu(F.linear(x, w))", "aten.mm.default", "mm_gelu")
     ]
     assert rows.nth(1).locator("td").all_inner_texts()[:2] == ["", ""]
+    code = rows.nth(0).locator(".tw-text")
+    code.evaluate("cell => { cell.firstChild.textContent = 'torch.softmax(y, -1) + '.repeat(4); }")
+    assert code.evaluate("cell => cell.scrollWidth <= cell.clientWidth")
+    table, name = (view.locator(each).bounding_box() for each in ("table", ".tw-title"))
+    assert table is not None and name is not None and table["x"] == name["x"]
     reason = "torch: sorting and searching is torch's own"
     assert rows.nth(3).locator("td").last.inner_text() == reason
     assert "agrees with torch in 1 result: " in view.inner_text()

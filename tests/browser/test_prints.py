@@ -34,6 +34,8 @@ def test_prints_are_grouped_and_filtered(
     pane.get_by_text("Nothing has run yet. It runs").wait_for()
     pane.get_by_role("button", name="Run in the simulator").click()
     pane.get_by_text("10 of 10 lines, on made-up inputs").wait_for()
+    row = [pane.get_by_role("button", name="Run in the simulator"), pane.get_by_label("Block")]
+    assert row[0].bounding_box()["y"] == row[1].bounding_box()["y"]  # type: ignore[index]
     assert pane.locator(".tw-prints-block").count() == 2
 
     view = notebook.output(1)

@@ -71,6 +71,18 @@ def point(view: Locator, buffer: str, across: float, down: float) -> str:
     return view.locator(".tw-replay-info").inner_text()
 
 
+# The legend's colour of what holds nothing, and that of such a cell, as pixels.
+COLOURS = """view => {
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.fillStyle = getComputedStyle(view.querySelector(".tw-replay-none")).backgroundColor;
+  pen.fillRect(0, 0, 1, 1);
+  const cells = view.querySelector("figure[data-buffer='tile'] canvas");
+  const [x, y] = [cells.width / 2, cells.height / 2];
+  return [pen.getImageData(0, 0, 1, 1), cells.getContext("2d").getImageData(x, y, 1, 1)]
+    .map(({ data }) => [...data].map(value => Math.round(value / 4)));
+}"""
+
+
 def test_three_planted_bugs_open_at_their_moment(
     lab: LabServer, open_notebook: Callable[[str], NotebookPage]
 ) -> None:
@@ -100,8 +112,14 @@ def test_three_planted_bugs_open_at_their_moment(
     where.get_by_text("Step 2 of 5").wait_for()
     assert "written by this step" not in tile.inner_text()
     assert "nothing yet" in point(race, "tile", 0.52, 0.52)
+    legend, empty = race.evaluate(COLOURS)
+    assert legend == empty
     race.get_by_role("button", name="Step on").click()
     where.get_by_text("Step 3 of 5").wait_for()
+    race.evaluate("view => { view.style.width = '460px'; }")
+    source = race.locator(".tw-replay-source")
+    assert source.evaluate("node => node.clientWidth") > 400
+    race.evaluate("view => { view.style.width = ''; }")
     value = re.search(r"value\s+([\d.]+)", settled(race, "tile", 0.5, 0.5))
     assert value is not None and 1 <= float(value[1]) < 2  # as the inputs are
     race.get_by_label("Step", exact=True).fill("5")

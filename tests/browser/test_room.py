@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from playwright.sync_api import expect
 
 import tileworkbench as tw
 from tests.browser.lab import WAIT_MS
+from tests.viz.tiled import compiled
 from tileworkbench.kernels import matmul
 
 if TYPE_CHECKING:
@@ -34,6 +36,36 @@ def top(part: Locator) -> float:
     box = part.bounding_box()
     assert box is not None
     return box["y"]
+
+
+def test_a_narrow_card_is_readable(page: Page) -> None:
+    """Half of a screen beside JupyterLab's file browser, however wide the window is."""
+    card = page.locator(".tw-card")
+    card.evaluate("card => card.style.width = '460px'")
+    page.locator("[data-tab=passes]").click()
+    main, passes = page.locator(".tw-main"), page.locator(".tw-pass-list")
+    main.wait_for()
+    assert main.evaluate("node => node.clientWidth") > 400
+    assert top(main) > top(passes) + 200
+    page.locator("[data-tab=global]").click()
+    rows = page.locator(".tw-global tr[data-access]")
+    rows.first.wait_for()
+    assert rows.evaluate_all("all => Math.max(...all.map(each => each.offsetHeight))") < 30
+    for name in ("roofline", "smem"):  # texts of 11 in the drawing, on the screen
+        page.locator(f"[data-tab={name}]").click()
+        drawing = page.locator(f".tw-pane-{name} svg").first
+        drawing.wait_for()
+        scale = drawing.evaluate("svg => svg.getScreenCTM().a")
+        assert 11 * scale >= 9, name
+
+
+def test_threads_have_one_name_and_counts_say_of_what(page: Page) -> None:
+    page.locator("[data-tab=pipeline]").click()
+    view = page.locator(".tw-pipeline")
+    view.get_by_text("iterations 0 to ", exact=False).first.wait_for()
+    names = view.locator("svg").text_content() or ""
+    assert "role" not in names
+    assert "threads 0-" in names
 
 
 def test_tabs_stand_in_one_row_whichever_is_open(page: Page) -> None:
@@ -87,3 +119,37 @@ def test_a_request_has_the_number_of_the_table(page: Page) -> None:
     requests = int(words[words.index("request") + 3])
     cells = view.locator("tr[aria-selected=true] td").all_inner_texts()
     assert times * requests == int(cells[4])
+
+
+def test_what_is_not_shown_is_told(browser: Browser, tmp_path: Path) -> None:
+    """Of many words the first, of a large tile the first rows; and the panel keeps its width."""
+    opened = browser.new_page(viewport={"width": CARD + 40, "height": 1200})
+    opened.goto(compiled("transpose").save(tmp_path / "gpu.html").as_uri())
+    opened.locator("[data-tab=banks]").click()
+    opened.get_by_text("32.00×").first.click()
+    opened.locator(".tw-banks[data-degree='32']").wait_for()
+    assert "and 24 more" in opened.locator(".tw-banks .tw-info").inner_text()
+    kernel = tw.compile(matmul(256, 256, 256, block_M=128), target="cpu")
+    opened.goto(kernel.save(tmp_path / "cpu.html").as_uri())
+    opened.locator("[data-tab=banks]").click()
+    opened.get_by_text("Framed, with a number").filter(has_text="Shown from C_local[").wait_for()
+    opened.locator("[data-tab=global]").click()
+    view = opened.locator(".tw-pane-global .tw-lines")
+    panel, cells = view.locator(".tw-info"), view.locator("canvas").first
+    before = panel.bounding_box()
+    cells.hover(position={"x": 80, "y": 30})
+    panel.filter(has_text="lane 0").wait_for()
+    after = panel.bounding_box()
+    assert before is not None and after is not None and before["width"] == after["width"] > 300
+    opened.close()
+
+
+def test_a_saved_card_is_silent_about_what_the_kernel_alone_knows(
+    browser: Browser, tmp_path: Path
+) -> None:
+    saved = tw.compile(matmul(64, 64, 64), target="cpu").save(tmp_path / "cpu.html")
+    page = browser.new_page()
+    page.goto(saved.as_uri())
+    page.locator(".tw-facts").wait_for()
+    expect(page.locator(".tw-bound")).to_have_count(0)
+    page.close()

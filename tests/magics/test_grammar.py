@@ -77,6 +77,8 @@ def changed(line: str) -> dict[str, object]:
             {"name": "mm", "sweep": (("block_M", "64,128"), ("block_K", "16")), "quiet": True},
         ),
         ("--slide block_K=16,32", {"slide": (("block_K", "16,32"),)}),
+        ("--slide a=1,2 --slide b=3,4", {"slide": (("a", "1,2"), ("b", "3,4"))}),
+        ("--sweep a=1,2 --sweep b=3,4", {"sweep": (("a", "1,2"), ("b", "3,4"))}),
         ("-a", {"annotate": True}),
         ("--baseline prev", {"baseline": "prev"}),
         ("--show passes,layouts", {"show": ("passes", "layouts")}),

@@ -39,7 +39,7 @@ def test_the_largest_cause_and_the_line_to_look_at() -> None:
     }
     measured = replace(POINT, predicted=False, time_us=8.0)
     assert bound_model(measured, MACHINE)["text"] == (
-        f"wavefronts (measured 8 µs; 90 % of the predicted 6.32 µs). {SENTENCE}"
+        f"wavefronts (90 % of the predicted 6.32 µs; measured 8 µs). {SENTENCE}"
     )
     alone = replace(POINT, causes=None)
     assert bound_model(alone, MACHINE)["text"] == f"compute. {judge(alone, MACHINE).sentence}"

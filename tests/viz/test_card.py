@@ -143,7 +143,7 @@ def test_the_static_card_names_layouts_made_for_one_machine() -> None:
     view = replace(full_view(), portable_layouts=False)
     page = card_html(view)
     names = ", ".join(layout.name for layout in LAYOUTS)
-    assert f"{names}: made for the machine that runs the kernel, and shown there" in page
+    assert f"{names}: it depends on the machine: run the cell to see it" in page
     assert "coloured by" not in page and "coloured by" in view_html(view, "layouts")
     assert problems(page) == []
 

@@ -126,3 +126,14 @@ def test_one_level_needs_no_explanation() -> None:
     assert explain_levels(point, MACHINE) == "" and "data-level" not in roofline_svg(
         [point], MACHINE
     )
+
+
+def test_bars_have_their_times_and_every_cause_a_name() -> None:
+    names = ("launch", "idle multiprocessors", "L2", "wavefronts", "compute", "DRAM", "latency")
+    causes = Causes(tuple(Part(name, 2.0, "memory", 5) for name in names))
+    drawing = ElementTree.fromstring(causes_svg(causes, 40.0))
+    texts = ["".join(node.itertext()) for node in drawing.iter(f"{SVG}text")]
+    assert {f"{name} 2 µs" for name in names} <= set(texts)
+    assert "14 µs" in texts and "40 µs" in texts and "explained" in texts
+    height = float(drawing.get("height", 0))
+    assert max(float(node.get("y", 0)) for node in drawing.iter(f"{SVG}text")) < height

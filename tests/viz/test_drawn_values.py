@@ -157,7 +157,6 @@ MACHINE = Machine(
         Ceiling("float32", 500.0, "GFLOP/s", 1),
     ),
 )
-NUMBERS = {"1k": 1e3, "10k": 1e4, "100k": 1e5, "1M": 1e6}
 
 
 def point(intensity: float, gflops: float, dtype: str = "float32", **changes: int) -> Point:
@@ -194,7 +193,7 @@ class Plot:
 
 def number(text: str) -> float | None:
     try:
-        return NUMBERS.get(text) or float(text)
+        return float(text)
     except ValueError:
         return None
 

@@ -41,7 +41,7 @@ def test_sentences_have_this_kernels_numbers(view: KernelView) -> None:
     (line,) = [loop.line for loop in product(size=1024).pipeline.loops]
     assert sentences(view) == [
         f"Loop 'k' (line {line}): 32 iterations, 3 stages, 519 cycles per iteration in the steady "
-        "state; of that copies 69% and products 99% busy. Limit: the tensor cores.",
+        "state; of that copies 69 % and products 99 % busy. Limit: the tensor cores.",
         "num_stages = 2 would need 32.0 KiB: 4 blocks at once instead of 3 (limit: shared memory).",
         "num_stages = 4 would need 64.0 KiB: 2 blocks at once instead of 3 (limit: shared memory).",
         "4 blocks fit with at most 40960 bytes of shared memory each.",
@@ -139,7 +139,8 @@ def test_the_trace_is_drawn_over_the_prediction() -> None:
     plain, traced = pipeline.chart_answer(view, {}), pipeline.chart_answer(view, {"trace": True})
     root = ElementTree.fromstring(traced["svg"])
     text = "|".join(root.itertext())
-    assert "sim: role 0-127" in text and "sim: role 128-255" in text
+    assert "sim: threads 0-127" in text and "sim: threads 128-255" in text
+    assert "role" not in text
     assert "logical time" in text and "statements to one of the cycles" in text
     count = [
         len(list(ElementTree.fromstring(each["svg"]).iter(f"{SVG}g"))) for each in (plain, traced)

@@ -326,11 +326,11 @@ def test_each_share_says_of_which_bytes_it_is() -> None:
     )
     told = explain_levels(made, machine)
     assert told.endswith(
-        "The point is placed by 976.6 KiB, each tensor moved once; DRAM moves 488.3 KiB, which its "
-        "share is of."
+        "The point is for 976.6 KiB, each tensor moved once, the diamond of DRAM for the 488.3 KiB "
+        "that it moves."
     )
     same = replace(made, traffic=(("L1", 4e6), ("DRAM", 1e6)))
-    assert "placed by" not in explain_levels(same, machine)
+    assert "The point is for" not in explain_levels(same, machine)
 
 
 def test_of_many_points_the_fastest_is_named_and_told_of() -> None:

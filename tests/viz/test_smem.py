@@ -27,7 +27,7 @@ def test_sentences_name_stages_and_occupancy(view: KernelView) -> None:
     assert smem.sentences(view, view.shared[0]) == [
         "num_stages = 2 would need 32.0 KiB.",
         "num_stages = 4 would need 64.0 KiB.",
-        "It takes 29% of the 163.0 KiB that a block may have on sm_80.",
+        "It takes 29 % of the 163.0 KiB that a block may have on sm_80.",
         "On sm_80 a multiprocessor holds 3 blocks at once, 12 of 64 warps (19 %); the limit is "
         "shared memory.",
         "4 blocks fit with at most 40960 bytes of shared memory each.",

@@ -304,8 +304,8 @@ def _other_bytes(point: Point, levels: Sequence[Level]) -> str:
     for level in levels:
         if level.name == point.level and abs(level.bytes_ / point.bytes_ - 1) > _SAME:
             return (
-                f" The point is placed by {format_bytes(point.bytes_)}, each tensor moved once; "
-                f"{level.name} moves {format_bytes(level.bytes_)}, which its share is of."
+                f" The point is for {format_bytes(point.bytes_)}, each tensor moved once, the "
+                f"diamond of {level.name} for the {format_bytes(level.bytes_)} that it moves."
             )
     return ""
 

@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tileworkbench.bench.units import rate_unit
+from tileworkbench.bench.points import BANDWIDTH, format_rate
+from tileworkbench.bench.units import format_time, rate_unit
 from tileworkbench.compiler.device.gpu import SimulatedCall
 from tileworkbench.compiler.device.host.threads import get_num_threads
 from tileworkbench.compiler.diagnostics import ArgumentError, Interrupted, UnsupportedError
@@ -109,7 +110,7 @@ class BenchResult:
         name, time_ms = self.against
         if not name:
             return ""
-        return f"{self.speedup:.3g} times as fast as {name} ({_milliseconds(time_ms)})"
+        return f"{self.speedup:.3g} times as fast as {name} ({format_time(1e3 * time_ms)})"
 
     @property
     def fraction(self) -> float:
@@ -157,14 +158,14 @@ class BenchResult:
 
     def __str__(self) -> str:
         first, third = self.quartiles
-        spread = f"quartiles {_milliseconds(first)} and {_milliseconds(third)}"
+        spread = f"quartiles {format_time(1e3 * first)} and {format_time(1e3 * third)}"
         threads = f"{self.threads} thread{'' if self.threads == 1 else 's'}"
         how = f"{spread}, n {self.n}, {threads}, {self.caches} caches"
-        parts = [f"{self.name}: {_milliseconds(self.median)} ({how})"]
+        parts = [f"{self.name}: {format_time(1e3 * self.median)} ({how})"]
         if self.flops > 0:
-            parts.append(f"{self.gflops:.4g} {rate_unit([self.dtype])}")
+            parts.append(format_rate(self.gflops, rate_unit([self.dtype])))
         if self.bytes_ > 0:
-            parts.append(f"{self.gbytes:.4g} GB/s")
+            parts.append(format_rate(self.gbytes, BANDWIDTH))
         if self.against[0]:
             parts.append(self.comparison)
         if self.clock_note:
@@ -190,10 +191,6 @@ def interrupted_after(results: Mapping[str, BenchResult]) -> BenchInterrupted:
     )
     error.results = results
     return error
-
-
-def _milliseconds(value: float) -> str:
-    return f"{value:.4g} ms" if value >= 0.1 else f"{value * 1e3:.4g} µs"
 
 
 def refuse_simulated(name: str, target: str) -> None:

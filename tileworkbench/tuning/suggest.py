@@ -128,7 +128,8 @@ class Suggestions:
         heads, rows = self._table()
         widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
         lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in (heads, *rows))
-        return "\n".join([*lines, *self._notes(), *self._refusals()])
+        count = [f"{len(self.refused)} refused:"] if self.refused else []
+        return "\n".join([*lines, *self._notes(), *count, *self._refusals()])
 
     def __repr__(self) -> str:
         best = f" | best {self.configs[0]}" if self.ranked else ""
@@ -175,8 +176,6 @@ class Suggestions:
         notes = [f"the first: {self.ranked[0].why}"] if self.ranked else []
         notes += [f"predicted by {self.model}"] if self.model else []
         notes += [self._default_note(self.default)] if self.default else []
-        if self.refused:
-            notes.append(f"{len(self.refused)} more are refused")
         if self.interrupted:
             notes.append("interrupted: the rest was not tried")
         return notes

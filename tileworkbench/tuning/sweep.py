@@ -188,7 +188,9 @@ class Sweep:
 
     def _notes(self) -> list[str]:
         total = self.total or prod(len(values) for values in self.axes.values())
-        notes = [f"interrupted after {len(self.points)} of {total} points"]
+        measured = sum(isfinite(point.time_us) for point in self.points)
+        done = "points" if len(self.points) < total else f"points, {measured} of them measured"
+        notes = [f"interrupted after {len(self.points)} of {total} {done}"]
         notes = notes if self.interrupted else []
         if self.left_out:
             notes.append(

@@ -32,6 +32,7 @@ from tileworkbench.workbench.simulation import look
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.sim.report import SimReport
+    from tileworkbench.viz.model.error_map import ErrorMap
     from tileworkbench.workbench.kernel import Kernel
 
 Array = np.ndarray[Any, Any]
@@ -178,11 +179,19 @@ def _compared(
             if failed.map is not None:
                 located = locate(kernel, before, failed.map, most_statements=STATEMENTS)
                 kernel._failed = (located, before)
+                kernel._check = _failure(failed.map, tolerance, _name_of(reference))
                 trouble_in(kernel, before, [located.first_block])
                 explain(failed, kernel._failed[0], kernel)
             raise
         worst, limit = max(worst, error), max(limit, allowed)
     return worst, limit, nans
+
+
+def _failure(errors: ErrorMap, tolerance: Tolerance, reference: str) -> CheckResult:
+    """What a card says of a check that has failed."""
+    worst = absolute_error(errors.got, errors.expected).max()
+    allowed = allowed_error(errors.expected, tolerance.relative, tolerance.absolute).max()
+    return CheckResult(False, float(worst), float(allowed), reference)
 
 
 def _name_of(reference: Callable[..., Any]) -> str:

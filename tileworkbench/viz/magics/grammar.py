@@ -163,9 +163,9 @@ def cell_parser() -> argparse.ArgumentParser:
     add("--roofline", action="store_true", help="measure it and show it under the machine's roofs")
     add("--baseline", metavar="K", help="compare with this kernel, or 'prev': the cell's last one")
     swept = "compile it for all combinations (with --bench: measure them)"
-    add("--sweep", nargs="+", default=[], metavar="K=V,V", help=swept)
+    add("--sweep", nargs="+", action="extend", default=[], metavar="K=V,V", help=swept)
     slid = "sliders on the card; a move compiles the kernel anew"
-    add("--slide", nargs="+", default=[], metavar="K=V,V", help=slid)
+    add("--slide", nargs="+", action="extend", default=[], metavar="K=V,V", help=slid)
     add("-o", "--output", metavar="VAR", help="bind the kernel to this name")
     add("--save", metavar="FILE", help="write a self-contained HTML page")
     add("-q", "--quiet", action="store_true", help="show nothing")

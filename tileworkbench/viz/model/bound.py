@@ -23,13 +23,14 @@ def bound_model(point: Point, machine: Machine) -> dict[str, Any]:
         return {"text": f"{known}. {verdict.sentence}", "line": verdict.line}
     cause, time_us = next(iter(point.causes.by_cause().items()))
     share = f"{time_us / point.causes.total_us * 100:.0f} % of the predicted "
-    share += "time" if point.predicted else format_time(point.causes.total_us)
     if point.predicted:
-        measured_us, how = math.nan, "predicted"
+        measured_us, how = math.nan, f"predicted; {share}time"
     else:
-        measured_us, how = point.time_us, f"measured {format_time(point.time_us)}"
+        measured_us = point.time_us
+        expected, measured = format_time(point.causes.total_us), format_time(measured_us)
+        how = f"{share}{expected}; measured {measured}"
     diagnosis = point.causes.diagnose(measured_us, verdict.fraction * point.time_us)
-    text = f"{cause} ({how}; {share})"
+    text = f"{cause} ({how})"
     if diagnosis.cause not in ("", cause) and diagnosis.saved_us:  # what can be mended comes next
         told = point.causes.by_cause().get(diagnosis.cause, 0.0) / point.causes.total_us
         text += f", then {diagnosis.cause} ({told * 100:.0f} %)"

@@ -151,7 +151,10 @@ def alarms(view: KernelView) -> dict[str, list[Any]]:
     """For a tab that has something wrong to show: how many, and of what."""
     conflicting = len(conflicts(view)) if view.target_kind != "cpu" else 0
     what = f"{conflicting} access{'es' if conflicting != 1 else ''} with bank conflicts"
-    return {"banks": [conflicting, what]} if conflicting else {}
+    alarmed = {"banks": [conflicting, what]} if conflicting else {}
+    if view.errors is not None:
+        alarmed["errors"] = [view.errors.count, f"wrong elements of '{view.errors.output}'"]
+    return alarmed
 
 
 def _check(view: KernelView) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from tileworkbench.viz.model.svg import FONT, PAPER, Colours, draw_text
 WIDTH, HEIGHT = 680, 118
 _LEFT, _RIGHT, _BAR = 78, 16, 26
 _TOPS = (8, 44)
+_LEGEND = 16  # from one row of the legend to the next
 _CHARACTER = 6.4  # pixels of a letter, for what fits into a box
 _HUES: Mapping[str, int] = {
     **{"compute": 1, "packing": 4, "wavefronts": 5, "latency": 6, "barriers": 7, "atomics": 7},
@@ -37,7 +38,7 @@ def causes_svg(causes: Causes, measured_us: float = math.nan, colours: Colours =
         f'height="{height}" role="img" font-family="{FONT}" font-size="11">',
         f"<title>{escape(_title(causes, measured_us))}</title>",
         f'<rect width="{WIDTH}" height="{height}" rx="6" fill="{colours["ground"]}"/>',
-        draw_text(_LEFT - 8, _TOPS[0] + 17, "predicted", colours["text"], "end"),
+        *_name(_TOPS[0], "predicted", total, colours),
         *_segments(causes, scale),
     ]
     if known:
@@ -83,8 +84,7 @@ def _segments(causes: Causes, scale: float) -> list[str]:
         title = f"{cause}: {format_time(time_us)}, {time_us / causes.total_us * 100:.0f} %"
         parts.append(_box(x, _TOPS[0], width, _colour(cause), title, f' data-cause="{cause}"'))
         parts += _lines(causes, cause, x, scale)
-        if len(cause) * _CHARACTER < width - 4:
-            parts.append(draw_text(x + width / 2, _TOPS[0] + 17, cause, "#141414", "middle"))
+        parts.append(_inside(x, _TOPS[0], width, cause, "#141414"))
         x += width
     return parts
 
@@ -116,10 +116,10 @@ def _box(x: float, y: float, width: float, colour: str, title: str, style: str =
 def _measured(total: float, measured_us: float, scale: float, colours: Colours) -> list[str]:
     """The measured bar: what the model explains of it, and the rest."""
     y, explained = _TOPS[1], min(total, measured_us)
-    text = format_time(measured_us)
     parts = [
-        draw_text(_LEFT - 8, y + 17, "measured", colours["text"], "end"),
+        *_name(y, "measured", measured_us, colours),
         _box(_LEFT, y, explained * scale, _EXPLAINED, f"explained: {format_time(explained)}"),
+        _inside(_LEFT, y, explained * scale, "explained", "#ffffff"),
     ]
     if measured_us > total:
         rest = measured_us - total
@@ -130,23 +130,38 @@ def _measured(total: float, measured_us: float, scale: float, colours: Colours) 
             f'stroke="{colours["text"]}" stroke-dasharray="3 3" data-cause="unexplained">'
             f"<title>{escape(title)}</title></rect>"
         )
-        if width > 11 * _CHARACTER:
-            middle = x + width / 2
-            parts.append(draw_text(middle, y + 17, "unexplained", colours["text"], "middle"))
-    shown = draw_text(_LEFT + 6, y + 17, text, "#ffffff", "start")
-    parts.append(shown if explained * scale > len(text) * _CHARACTER + 8 else "")
+        parts.append(_inside(x, y, width, "unexplained", colours["text"]))
     return parts
 
 
+def _name(y: float, name: str, time_us: float, colours: Colours) -> list[str]:
+    """What a bar is, and how long it is."""
+    return [
+        draw_text(_LEFT - 8, y + 11, name, colours["text"], "end"),
+        draw_text(_LEFT - 8, y + 24, format_time(time_us), colours["faint"], "end"),
+    ]
+
+
+def _inside(x: float, y: float, width: float, text: str, colour: str) -> str:
+    """The name of a box in it, where it has room."""
+    if len(text) * _CHARACTER > width - 4:
+        return ""
+    return draw_text(x + width / 2, y + 17, text, colour, "middle")
+
+
 def _legend(causes: Causes, y: float, colours: Colours) -> list[str]:
-    """Causes with their times, as many as there is room for."""
-    parts, x = [], float(_LEFT)
+    """Causes with their times, in two rows: one that is in no box has its name here alone."""
+    parts, x, top = [], float(_LEFT), y
     for cause, time_us in causes.by_cause().items():
         text = f"{cause} {format_time(time_us)}"
         width = 18 + len(text) * _CHARACTER
-        if time_us < _SMALL * causes.total_us or x + width > WIDTH - _RIGHT:
+        if x + width > WIDTH - _RIGHT:
+            x, y = float(_LEFT), y + _LEGEND
+        if time_us < _SMALL * causes.total_us or y > top + _LEGEND:
             break
-        parts.append(f'<rect x="{x:.1f}" y="{y}" width="10" height="10" fill="{_colour(cause)}"/>')
+        parts.append(
+            f'<rect x="{x:.1f}" y="{y:g}" width="10" height="10" fill="{_colour(cause)}"/>'
+        )
         parts.append(draw_text(x + 14, y + 9, text, colours["text"], "start"))
         x += width + 6
     return parts

@@ -211,7 +211,7 @@ def layouts_section(view: KernelView, opened: bool = False) -> str:
         limit = _ALONE_LIMIT if opened else _SECTION_LIMIT
         return layout_section(view.layouts, limit, opened, why)
     names = ", ".join(layout.name for layout in view.layouts)
-    note = f"{names}: made for the machine that runs the kernel, and shown there"
+    note = f"{names}: it depends on the machine: run the cell to see it"
     return html.line("Layouts", note)
 
 

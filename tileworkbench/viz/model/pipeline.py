@@ -176,7 +176,7 @@ def sentences(view: KernelView, pipeline: Pipeline) -> list[str]:
     """Each loop's steady state and its limit, and what other numbers of stages need."""
     texts = []
     for loop in pipeline.loops:
-        busy = " and ".join(f"{name} {part:.0%}" for name, part in loop.busy)
+        busy = " and ".join(f"{name} {part * 100:.0f} %" for name, part in loop.busy)
         text = (
             f"Loop '{loop.name}' (line {loop.line}): {loop.iterations} iterations, "
             f"{loop.num_stages} stages, {loop.period:.0f} {pipeline.unit} per iteration in the "
@@ -226,7 +226,7 @@ def _rows(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
         yield f"loop {loop.name}: an iteration takes", f"{loop.period:.0f} {pipeline.unit}"
         yield f"loop {loop.name}: limit", loop.limit
         for name, part in loop.busy:
-            yield f"loop {loop.name}: {name} busy", f"{part:.0%}"
+            yield f"loop {loop.name}: {name} busy", f"{part * 100:.0f} %"
     yield "who works", ", ".join(pipeline.roles)
     for operation in pipeline.operations:
         if operation.kind == "copy":

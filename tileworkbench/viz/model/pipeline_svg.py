@@ -100,7 +100,7 @@ def _labels(axes: _Axes, colours: Colours) -> list[str]:
     parts = [f'<path d="{"".join(lines)}" stroke="{colours["grid"]}"/>']
     parts.append(f'<g fill="{colours["text"]}" text-anchor="end">')
     for row in axes.rows:
-        label = clip(row.replace("simulated: ", "sim: ").replace("role of threads", "role"), 26)
+        label = clip(row.replace("simulated: ", "sim: ").replace("role of ", ""), 26)
         parts.append(f'<text x="{_LEFT - 6}" y="{axes.y(row) + 14:.0f}">{escape(label)}</text>')
     return [*parts, "</g>"]
 

@@ -44,7 +44,7 @@ from tileworkbench.viz.model.text import clip
 
 WIDTH, HEIGHT = 680, 400
 NAME_LETTERS = 40  # of a kernel's name that are shown
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 16, 14, 44
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 20, 14, 44
 _POINT = 7.0  # half of the room that a point takes
 _FAR = 160.0  # pixels that the name of a point may move away from it
 
@@ -143,6 +143,7 @@ def _decades(low: float, high: float) -> tuple[int, int]:
 def _grid(axes: _Axes, unit: str, colours: Colours) -> list[str]:
     bottom, left = HEIGHT - _BOTTOM, _LEFT
     parts = []
+    tera = 3 if sum(axes.y) >= 2 * 3 else 0  # of the prefix in which most ticks are short
     for decade in range(int(axes.x[0]), int(axes.x[1]) + 1):
         x = axes.at(10.0**decade, 10 ** axes.y[0])[0]
         parts.append(draw_line(x, _TOP, x, bottom, colours["grid"], 1))
@@ -150,22 +151,19 @@ def _grid(axes: _Axes, unit: str, colours: Colours) -> list[str]:
     for decade in range(int(axes.y[0]), int(axes.y[1]) + 1):
         y = axes.at(10 ** axes.x[0], 10.0**decade)[1]
         parts.append(draw_line(left, y, WIDTH - _RIGHT, y, colours["grid"], 1))
-        parts.append(draw_text(left - 7, y + 4, _power(decade), colours["faint"], "end"))
+        parts.append(draw_text(left - 7, y + 4, _power(decade - tera), colours["faint"], "end"))
     middle = (_LEFT + WIDTH - _RIGHT) / 2
     intensity = f"arithmetic intensity ({unit[1:-2]}/B)"
     parts.append(draw_text(middle, HEIGHT - 8, intensity, colours["text"], "middle"))
     middle = (HEIGHT - _BOTTOM + _TOP) / 2
     turn = f' transform="rotate(-90 14 {middle:.0f})"'
-    parts.append(draw_text(14, middle, unit, colours["text"], "middle", turn))
+    rate = f"T{unit[1:]}" if tera else unit
+    parts.append(draw_text(14, middle, rate, colours["text"], "middle", turn))
     return parts
 
 
 def _power(decade: int) -> str:
-    if decade < -3:
-        return f"1e{decade}"
-    if decade <= 3:
-        return f"{10.0**decade:g}"
-    return f"{10 ** (decade % 3)}{'kMG'[decade // 3 - 1]}"
+    return f"{10.0**decade:g}" if -3 <= decade < 6 else f"1e{decade}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,7 +207,7 @@ def _details(point: Point, machine: Machine) -> Iterator[str]:
     if traffic["rows"]:
         cells = [[html.text(row[key]) for key in TRAFFIC_HEADS] for row in traffic["rows"]]
         yield html.table(cells, list(TRAFFIC_HEADS.values()))
-    if traffic["note"]:
+    if traffic["note"] and not levels:
         yield html.tag("div", html.FAINT, html.text(f"Bytes by level: {traffic['note']}."))
     if point.causes is not None and point.causes.total_us > 0:
         measured_us = math.nan if point.predicted else point.time_us

@@ -95,9 +95,9 @@ def sentences(view: KernelView, shared: SharedMemory) -> list[str]:
     arch = view.record.target.partition(":")[2]
     if arch in ARCHITECTURES:
         most = machine_of(arch).shared.most
+        share = f"{shared.bytes_ / most * 100:.0f} %"
         texts.append(
-            f"It takes {shared.bytes_ / most:.0%} of the {format_bytes(most)} that a block may "
-            f"have on {arch}."
+            f"It takes {share} of the {format_bytes(most)} that a block may have on {arch}."
         )
     if view.target_kind == "cpu":
         size = format_bytes(view.shared_bytes)

@@ -33,7 +33,7 @@ from tileworkbench.viz.model.roofline_view import roofline_missing, roofline_sta
 from tileworkbench.viz.model.text import title
 from tileworkbench.viz.model.view import KernelView
 
-_LIVE = "made for the machine that runs the kernel, and shown there"
+_LIVE = "it depends on the machine: run the cell to see it"
 
 Answer = Callable[[KernelView, dict[str, Any]], dict[str, Any]]
 

@@ -348,5 +348,6 @@ export function render({ model, el, data }) {
 
 /** The words of a bank by their numbers: "word 0", "words 0, 32". */
 function wordNames(/** @type {number[]} */ words) {
-  return `word${words.length > 1 ? "s" : ""} ${words.slice(0, 8).join(", ")}`;
+  const more = words.length > 8 ? ` and ${words.length - 8} more` : "";
+  return `word${words.length > 1 ? "s" : ""} ${words.slice(0, 8).join(", ")}${more}`;
 }

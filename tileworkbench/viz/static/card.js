@@ -100,7 +100,8 @@ export function render({ model, el }) {
     const ask = (/** @type {Fields} */ content) => {
       said.replaceChildren(tw.faint("…"));
       tw.ask(model, { type: "bound", ...content })
-        .then(tell, (error) => said.replaceChildren(tw.faint(error.message)));
+        .then(tell, (error) => (model.still ? node.remove() // a saved card does not know
+          : said.replaceChildren(tw.faint(error.message))));
     };
     if (card.bound?.text) tell(card.bound);
     else ask({});

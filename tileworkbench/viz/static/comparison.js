@@ -103,7 +103,7 @@ function tables(/** @type {Fields} */ view, /** @type {string[]} */ names) {
   const found = [tw.div("tw-faint", view.note)];
   if (loud.length) found.push(table(loud, names));
   if (quiet.length) {
-    const summary = tw.el("summary", {}, `No difference in ${quiet.length} rows`);
+    const summary = tw.el("summary", {}, `No difference in ${quiet.length} row${quiet.length === 1 ? "" : "s"}`);
     found.push(tw.el("details", { class: "tw-same" }, summary, table(quiet, names)));
   }
   return found;

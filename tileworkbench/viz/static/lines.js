@@ -184,7 +184,9 @@ export function render({ model, el, data }) {
     const elementAt = (row, column) => (top + row) * columns + left + column;
     return {
       title: `${buffer.name}: elements coloured by cache line`,
-      note: "Framed, with a number: accessed by that lane of this vector.",
+      note: "Framed, with a number: accessed by that lane of this vector." +
+        (rows > MOST_ROWS || columns > MOST_COLUMNS
+          ? ` Shown from ${list.elementName(buffer.name, shape, elementAt(0, 0))}.` : ""),
       most: [22, 16],
       letters: 2,
       rows: Math.min(rows, MOST_ROWS),

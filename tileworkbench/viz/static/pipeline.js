@@ -99,7 +99,7 @@ function chart({ model, el, data }) {
     drawing.addEventListener("click", ({ target }) => choose(barOf(target)));
     plot.replaceChildren(drawing);
     const last = shown.first + shown.count;
-    place.textContent = `${shown.first} to ${last - 1} of ${data.iterations}`;
+    place.textContent = `iterations ${shown.first} to ${last - 1} of ${data.iterations}`;
     pinned = "";
     hover(null);
     select();

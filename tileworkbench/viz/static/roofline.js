@@ -33,6 +33,7 @@ export function render({ model, el }) {
   /** Time by cause, memory levels and the trail of a point. */
   function details(/** @type {Fields} */ point) {
     const parts = [];
+    if (model.get("roofline").points.length > 1) parts.push(tw.div("tw-panel-title", point.name));
     if (point.bars) {
       const told = point.unexplained ? `${point.unexplained} ` : "";
       const note = `${told}Time by cause, by ${point.model}.`;
@@ -43,21 +44,25 @@ export function render({ model, el }) {
       parts.push(bars);
     }
     if (point.levels) parts.push(tw.div("tw-levels", point.levels));
-    if (point.traffic?.note) parts.push(traffic(point.traffic));
+    if (point.traffic?.note) parts.push(traffic(point.traffic, !point.levels));
     const trail = trailTable(point.trail, model.get("roofline").kept);
     if (trail) parts.push(trail);
     return parts;
   }
 
-  /** Bytes by memory level: what the model expects beside what was counted. */
-  function traffic(/** @type {Fields} */ { rows, note }) {
+  /**
+   * Bytes by memory level: what the model expects beside what was counted.
+   * @param {Fields} given
+   * @param {boolean} told whether to say how, which the sentence of the levels does too
+   */
+  function traffic({ rows, note }, told) {
     const heads = Object.entries(model.get("roofline").traffic_heads);
     const head = tw.el("tr", {}, ...heads.map(([, text]) => tw.el("th", { scope: "col" }, text)));
     const body = rows.map((/** @type {Fields} */ row) => tw.el("tr", { "data-level": row.level },
       ...heads.map(([key]) => tw.el("td", {}, row[key]))));
     const table = tw.el("table", { class: "tw-data tw-traffic" }, tw.el("thead", {}, head),
       tw.el("tbody", {}, ...body));
-    return tw.div("", ...(rows.length ? [table] : []), tw.faint(`Bytes by level: ${note}.`));
+    return tw.div("", rows.length ? table : null, told ? tw.faint(`Bytes by level: ${note}.`) : null);
   }
 
   /** A line's part of a bar chooses the line. */

@@ -137,19 +137,24 @@ export function whatIf({ model, tiles, accesses, preview }) {
     const pitchOf = () => tile.shape.at(-1) + Number(range.value);
     const lineOf = (/** @type {number} */ pitch) =>
       `T.annotate_layout({${tile.name}: ${paddedText(tile.shape, pitch)}})`;
-    const slide = async () => {
+    const tell = () => {
       const layout = padded(tile.shape, pitchOf());
       const cost = measure(tile, mine, layout);
-      apply_.hidden = Boolean(cost.problem);
       said.textContent = `+${range.value} elements: ` + (cost.problem ||
         `${cost.wavefronts} wavefronts (${(cost.wavefronts / (cost.ideal || 1)).toFixed(2)}×), ` +
         `${bytesOf(tile, layout)} bytes`);
+      return { layout, cost };
+    };
+    const slide = async () => {
+      const { layout, cost } = tell();
+      apply_.hidden = Boolean(cost.problem);
       const pitch = pitchOf();
       const refused = await attempt({ name: "padding", pitch, layout, problem: cost.problem,
         wavefronts: cost.wavefronts,
         layoutText: `Layout((${tile.shape.join(", ")},), ${paddedText(tile.shape, pitch)})` });
       if (pitch === pitchOf()) apply_.hidden ||= Boolean(refused);
     };
+    tell();
     return [tw.el("label", { class: "tw-check" }, "Padding", range), said, apply_];
   }
 

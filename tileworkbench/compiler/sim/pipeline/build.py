@@ -302,7 +302,7 @@ class _Builder:
             texts += [
                 f"{rates.product}: {rates.multiprocessors} {rates.units} at {rates.clock_mhz} "
                 f"MHz, {rates.matrix_units} at their published peak.",
-                f"Of what is copied {self._fresh:.0%} comes from memory, at this {unit}'s "
+                f"Of what is copied {self._fresh * 100:.0f} % comes from memory, at this {unit}'s "
                 f"share of {rates.memory_bytes:.1f} bytes per cycle, the rest from the L2 cache at "
                 f"{rates.cache_bytes}; a copy lands {rates.latency} cycles after that.",
                 f"Threads issue {rates.warps} instructions of {warp}s per cycle, in order; shared "
