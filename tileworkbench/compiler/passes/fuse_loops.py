@@ -1,8 +1,11 @@
-"""Element-wise nests over the same box that follow one another become one nest.
+"""Element-wise nests over the same box that follow one another become one nest, and reductions
+compute what they read.
 
 What the first writes and the second reads is then at hand; a tile that nothing reads afterwards is
 not written at all. Nests are fused where each tile or tensor that one of them writes and the other
-touches is touched by both at the same element, a different one in each iteration.
+touches is touched by both at the same element, a different one in each iteration. A loop that goes
+over all elements of a tile computes each just before it reads it; loops over the same rows, which
+the reductions of two tiles are, become one.
 
 Before::
 
@@ -16,6 +19,31 @@ After::
     for i, j in T.Parallel(4, 64):
         value = X_local[i, j] / row_sum[i]
         Y[bx * 4 + i, j] = value
+
+Before::
+
+    for i, j in T.Parallel(4, 128):
+        square[i, j] = X[bx * 4 + i, j] * X[bx * 4 + i, j]
+    for i_1 in T.serial(4):
+        partial = T.alloc_local((64,), "float32")
+        for l in T.Parallel(64):
+            partial[l] = 0.0
+        for k in T.serial(2):
+            for l_1 in T.Parallel(64):
+                partial[l_1] = partial[l_1] + square[i_1, k * 64 + l_1]
+        total[i_1] = T.lanes_sum(partial[T.Ramp(0, 1, 64)])
+
+After::
+
+    for i_1 in T.serial(4):
+        partial = T.alloc_local((64,), "float32")
+        for l in T.Parallel(64):
+            partial[l] = 0.0
+        for k in T.serial(2):
+            for l_1 in T.Parallel(64):
+                value = X[bx * 4 + i_1, k * 64 + l_1] * X[bx * 4 + i_1, k * 64 + l_1]
+                partial[l_1] = partial[l_1] + value
+        total[i_1] = T.lanes_sum(partial[T.Ramp(0, 1, 64)])
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Two element-wise nests over the same box as one.
 
-What the first writes and the second reads is then at hand. Nests are fused where each tile or tensor
-that one of them writes and the other touches is touched by both at the same element, a different
-one in each iteration.
+What the first writes and the second reads is then at hand. Nests are fused where each tile or
+tensor that one of them writes and the other touches is touched by both at the same element, a
+different one in each iteration.
 """
 
 from __future__ import annotations
