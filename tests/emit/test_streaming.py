@@ -15,7 +15,8 @@ from tileworkbench.kernels import dequant_gemv, elementwise, matmul, rmsnorm
     [
         (elementwise.add(4096, 4096, "float32"), 2),
         (elementwise.add(1024, 1024, "float32"), 0),  # lies in the last cache
-        (rmsnorm(4096, 4096, "bfloat16"), 1),  # not the weights, which every row reads again
+        # Not the weights, which every row reads again. Four vectors at once, of half the bytes.
+        (rmsnorm(4096, 4096, "bfloat16"), max(1, 2 * host_isa().vector_bits // 8 // 64)),
         (dequant_gemv(3584, 14336, "int4", 128, "bfloat16"), 1),
         (matmul(4096, 4096, 4096), 0),  # tiles jump from row to row
     ],

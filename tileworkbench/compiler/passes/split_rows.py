@@ -78,7 +78,7 @@ def _worth(rows: Rows) -> int:
     least = _LEAST if rows.block is rows.kernel.vars[0] else _LEAST_OF_PIECES
     if any(map(is_loop, statements(rows.kernel.body))):
         least = _LEAST_IN_LOOPS
-    # What all rows share is fetched or made by each block, which should be worth it.
+    # Each block makes what its rows share anew, which should be worth it.
     least = max(least, rows.shared_bytes())
     parts = (n for n in range(1, rows.count) if rows.count % n == 0)
     return next((n for n in parts if n * rows.row_bytes >= least), rows.count)

@@ -241,27 +241,9 @@ class Rows:
         return widest
 
     def shared_bytes(self) -> int:
-        """Bytes of tiles or of tensors, if these are more, that a block accesses for all of its
-        rows together.
-        """
-        tiles = tensors = 0
-        trips: dict[Var, int] = {}
-        for stmt in statements(self.kernel.body):
-            if is_loop(stmt):
-                trips[stmt.var] = (const_int(stmt.stop) or 1) - (const_int(stmt.start) or 0)  # type: ignore[attr-defined]
-            if isinstance(stmt, Parallel):
-                pairs = zip(stmt.vars, stmt.extents, strict=True)
-                trips.update((var, const_int(extent) or 1) for var, extent in pairs)
-            if isinstance(stmt, Alloc) and stmt.buffer not in self.tiles:
-                tiles += size_of(stmt.buffer)
-            for access in accesses(stmt):
-                moved_by = {var for index in access.indices for var in moving(index, self.ranges)}
-                if access.buffer.scope == "global" and self.block not in moved_by:
-                    box = access.region.extents if access.region else ()
-                    elements = prod(const_int(extent) or 1 for extent in box)
-                    elements *= prod(trips.get(var, 1) for var in moved_by)
-                    tensors += elements * access.buffer.dtype.bits // 8
-        return max(tiles, tensors)
+        """Bytes of tiles that a block makes for all of its rows together."""
+        allocs = (stmt for stmt in statements(self.kernel.body) if isinstance(stmt, Alloc))
+        return sum(size_of(alloc.buffer) for alloc in allocs if alloc.buffer not in self.tiles)
 
 
 def _local(*buffers: Buffer) -> Iterator[Buffer]:

@@ -107,7 +107,12 @@ class _Lowering:
             lanes //= 2
         rows = tuple(op.src.shape[d] for d in self.kept)
         variables = tuple(self.context.names.var("ijkl"[d % 4]) for d in range(len(rows)))
-        body = self.row(variables, extent, max(lanes, 1))
+        # Of one row the number is 0, as wherever else it is written and read.
+        kept = tuple(
+            int_const(0) if const_int(count) == 1 else var
+            for var, count in zip(variables, rows, strict=True)
+        )
+        body = self.row(kept, extent, max(lanes, 1))
         for var, count in zip(reversed(variables), reversed(rows), strict=True):
             body = self.serial(var, count, body)
         return body
