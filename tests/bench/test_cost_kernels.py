@@ -17,7 +17,7 @@ import tileworkbench as tw
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 MODULES = (
     *("cost_user_kernels", "cost_new_kernels", "cost_held_out_kernels"),
-    *("cost_later_kernels", "cost_unseen_kernels", "cost_further_kernels"),
+    *("cost_later_kernels", "cost_unseen_kernels", "cost_further_kernels", "cost_blind_kernels"),
 )
 M, N, K = 32, 64, 48
 
@@ -260,6 +260,49 @@ CASES: dict[str, tuple[tuple[int, ...], dict[str, tuple[int, ...]], tuple[Any, .
         {"block_M": (16, 32), "block_N": (16, 64)},
         (A, B),
         lambda q, k: (q @ k.T).sigmoid(),
+    ),
+    "relu_linear": (
+        (M, N, K),
+        {"block_M": (16, 32), "block_N": (32, 64), "block_K": (16, 48)},
+        (A, of(K, N), of(N)),
+        lambda a, b, c: a.relu() @ b + c,
+    ),
+    "gram_matrices": (
+        (3, M, N),
+        {"block_M": (16, 32), "block_N": (16, 64)},
+        (of(3, M, N),),
+        lambda x: x.mT @ x,
+    ),
+    "kernel_sums": (
+        (M, N),
+        BOTH,
+        (of(M), of(N), of(N)),
+        lambda a, b, w: (w * (-(a[:, None] - b).abs()).exp()).sum(1),
+    ),
+    "dilated": (
+        (M, N),
+        BOTH,
+        (of(M, N + 16), of(5)),
+        lambda x, w: sum(w[t] * x[:, 4 * t : 4 * t + N] for t in range(5)),
+    ),
+    "column_ranges": ((M, N), BOTH, (X,), lambda x: x.amax(0) - x.amin(0)),
+    "counts": (
+        (M, N),
+        BOTH,
+        (below(100, M, N), below(90, M)),
+        lambda x, t: (x > t[:, None]).sum(1).int(),
+    ),
+    "gated_update": (
+        (M, N),
+        BOTH,
+        (X.bfloat16(), Y.bfloat16(), of(N).bfloat16()),
+        lambda x, z, g: (x.float() + g.float() * z.float().tanh()).bfloat16(),
+    ),
+    "row_statistics": (
+        (M, N),
+        {"block_M": (1, 8)},
+        (X,),
+        lambda x: (x.mean(1), x.std(1, correction=0)),
     ),
 }
 
