@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tileworkbench.compiler.analysis.access import element_accesses
@@ -26,18 +26,25 @@ class LoopFuser:
         """A loop with the nests in it whose tiles it reads, and with the loop before it; they leave
         `done`.
         """
-        while isinstance(stmt, For) and (maker := _maker(done, stmt)) is not None:
-            at, nest = maker
-            taken = self.take_in(nest, stmt)
+        while isinstance(stmt, For):
+            taken = self.with_maker(done, stmt)
             if taken is None:
                 break
-            del done[at]
             stmt = taken
         before = last(done)
         both = self.join(done[before], stmt) if before is not None else None
         if before is not None and both is not None:
             del done[before]
         return both or stmt
+
+    def with_maker(self, done: list[Stmt], loop: For) -> Stmt | None:
+        """The loop with a nest of `done` inside, which leaves it; None where none can."""
+        for at, nest in _makers(done, loop):
+            taken = self.take_in(nest, loop)
+            if taken is not None:
+                del done[at]
+                return taken
+        return None
 
     def take_in(self, nest: Parallel, loop: For) -> Stmt | None:
         """The loop with the nest inside, for each element before it is read; None where it reads
@@ -117,18 +124,23 @@ def last(done: Sequence[Stmt]) -> int | None:
     return next((at for at in reversed(range(len(done))) if not isinstance(done[at], Alloc)), None)
 
 
-def _maker(done: Sequence[Stmt], loop: For) -> tuple[int, Parallel] | None:
-    """The last nest that writes what `loop` reads, with its place, if it can as well come later."""
+def _makers(done: Sequence[Stmt], loop: For) -> Iterator[tuple[int, Parallel]]:
+    """The nests that write what `loop` reads and can as well come later, the last one first, with
+    their places.
+    """
     reads = touched(loop)
     between: set[Buffer] = set()
     for at in reversed(range(len(done))):
         stmt = done[at]
-        if isinstance(stmt, Parallel) and touched(stmt, writes=True) & reads:
-            apart = between.isdisjoint(buffers_of(stmt))
-            return (at, stmt) if apart and is_plain(stmt) else None
+        if (
+            isinstance(stmt, Parallel)
+            and is_plain(stmt)
+            and touched(stmt, writes=True) & reads
+            and between.isdisjoint(buffers_of(stmt))
+        ):
+            yield at, stmt
         if not isinstance(stmt, Alloc):
             between.update(buffers_of(stmt))
-    return None
 
 
 def _places(nest: Stmt, buffer: Buffer) -> set[tuple[Expr, ...]]:
