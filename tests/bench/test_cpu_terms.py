@@ -23,7 +23,7 @@ from tileworkbench.compiler.ir.build import add, binary, call, const
 from tileworkbench.compiler.ir.expr import Buffer, Load, Var
 from tileworkbench.compiler.ir.rewrite import statements
 from tileworkbench.compiler.ir.types import FLOAT32, INT32
-from tileworkbench.kernels import gemv, softmax
+from tileworkbench.kernels import gemv, online_softmax, softmax
 
 X, Y, COUNT = Var("x", FLOAT32), Var("y", FLOAT32), Var("i", INT32)
 
@@ -96,10 +96,11 @@ def test_times_of_a_block_add_up() -> None:
 
 
 def test_a_tile_that_is_one_vector_stays_in_a_register_unless_its_place_changes() -> None:
-    """A product of a row with a vector addresses its sums by a loop, of one iteration even."""
+    """A product of a row with a vector addresses its sums by a loop, of one iteration even; the
+    maximum of a row has a place for each row."""
 
     def moving(program) -> set[str]:
         return {each.name for each in moving_tiles(tw.compile(program).stats.lowered.body)}
 
     assert "partial" in moving(gemv(64, 2048, block_N=1, block_K=16))
-    assert "row_max" in moving(softmax(8, 1024, block_M=4))
+    assert "row_max" in moving(online_softmax(64, 512, block_M=16, block_N=64))

@@ -343,7 +343,7 @@ def test_results_that_change_from_call_to_call() -> None:
 
 def test_a_demonstration_without_a_comparison() -> None:
     with pytest.raises(DemoError) as caught:
-        report(lazy(), None, 1.0, "page.html")  # type: ignore[arg-type]
+        report(lazy(24), None, 1.0, "page.html")  # type: ignore[arg-type]
     assert str(caught.value) == "'double' was not compared with torch"
 
 
