@@ -1,8 +1,9 @@
-"""What it gives to compute functions such as `exp` of several vectors at once, on this processor.
+"""What it gives to compute functions such as `exp`, and partial results of reductions, for several
+vectors at once, on this processor.
 
     python benchmarks/vectors_at_once.py [--quick]
 
-Kernels of `cost_cases.py` that have such a function, with tiles from the middle of their lists, are
+Kernels of `cost_cases.py` that have one of these, with tiles from the middle of their lists, are
 compiled as they are and with one vector at once, for all that this processor has and for AVX2, and
 called in turn: one thread.
 """
