@@ -51,7 +51,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tileworkbench.compiler.analysis.access import element_accesses
-from tileworkbench.compiler.ir.effects import accesses
+from tileworkbench.compiler.ir.effects import accesses, exposed
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, buffers_of, statements, with_body
@@ -70,8 +70,9 @@ def fuse_loops(program: Program) -> Program:
     read; tiles that nothing reads go away.
     """
     stmts = list(statements(program.body))
-    if any(isinstance(stmt, Alias | Pointer) for stmt in stmts):
-        return program  # two names for one memory
+    # Two names for one memory, or code outside that does with it what it likes.
+    if any(isinstance(stmt, Alias | Pointer) or exposed(stmt) for stmt in stmts):
+        return program
     if sum(isinstance(stmt, Parallel) for stmt in stmts) < 2:
         return program
     fuser = _Fuser(program)
@@ -110,8 +111,7 @@ class _Fuser:
             if not isinstance(stmt, Alloc):
                 later.update(buffers_of(stmt))
             done.append(stmt)
-        kept = [s for s in done if not (isinstance(s, Alloc) and s.buffer in own - later)]
-        return kept[::-1]
+        return done[::-1]
 
     def without_dead_stores(self, nest: Parallel, dead: set[Buffer]) -> Parallel:
         stmts = list(items(nest.body))
@@ -129,10 +129,15 @@ class _Fuser:
 
 
 def _without_unread(body: Stmt) -> Stmt:
-    """The body without tiles that are written and never read."""
-    uses = [use for stmt in statements(body) for use in accesses(stmt)]
-    read = {use.buffer for use in uses if use.reads}
-    dead = {use.buffer for use in uses if use.buffer.scope in _TILES} - read
+    """The body without tiles that nothing but stores of elements touches."""
+    stmts = list(statements(body))
+    tiles = {s.buffer for s in stmts if isinstance(s, Alloc) and s.buffer.scope in _TILES}
+    dead = tiles - {
+        use.buffer
+        for stmt in stmts
+        for use in accesses(stmt)
+        if use.reads or not isinstance(stmt, Store)
+    }
 
     def drop(stmt: Stmt) -> Stmt:
         if isinstance(stmt, Store | Alloc) and stmt.buffer in dead:
