@@ -12,24 +12,20 @@ thread.
 from __future__ import annotations
 
 import argparse
-import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from common import environment, markdown_table, write_results
+from common import environment, write_results
 from cost_cases import CASES, Case
-from cost_model import inputs_of
-from in_turn import in_turn, usual
+from two_ways import TARGETS, compiled_with, milliseconds, told
 
 import tileworkbench as tw
 import tileworkbench.language as T
 from tileworkbench.compiler.device.host import kernel as host_kernel
 from tileworkbench.compiler.device.host.llvm import compile_assembly, native_target
-from tileworkbench.compiler.driver import clear_memory_cache
 from tileworkbench.compiler.emit.llvm.program import ALIGNED_STACK
 
-TARGETS = ("cpu", "cpu:avx2")
 PLACES = (0, 16, 32, 48)  # bytes from the beginning of a line
 # An entry moves its stack by so many bytes, which LLVM must not know.
 MOVED = """entry:
@@ -43,7 +39,7 @@ ON_STACK = re.compile(r"%[yz]mm\d+, -?\d*\(%r[sb]p\)|-?\d*\(%r[sb]p\), %[yz]mm")
 
 
 def quotients(M: int, N: int, block_M: int = 4) -> Any:
-    """Quotients of x and y (M, N), float32, rounded down, and what is left."""
+    """Quotients of x and y (M, N), float32, rounded down."""
 
     @T.prim_func
     def quotients(x: T.Tensor((M, N), "float32"), y: T.Tensor((M, N), "float32")):
@@ -89,50 +85,23 @@ def main() -> None:
     tw.set_num_threads(1)
     seconds = 0.2 if options.quick else 1.2
     data = [row for case in (*CALLING, *CASES) for row in compared(case, seconds)]
-    head = ("kernel, one thread", "target", "aligned, ms", "by chance, ms", "times as fast")
-    rows = [
-        (
-            row["kernel"],
-            row["target"],
-            f"{row['ms'][0]:.3f}",
-            " ".join(f"{ms:.3f}" for ms in row["ms"][1:]),
-            f"{gain(row):.2f}",
-        )
-        for row in data
-    ]
-    text = f"{markdown_table(head, rows)}\n\nTimes as fast: than the mean of the four places. "
-    text += "Geometric means of these kernels: "
-    text += "; ".join(f"{target} {mean(data, target):.2f}" for target in TARGETS)
-    print(f"{text}.")
+    text = told(("aligned, ms", "by chance, ms"), data)
+    text += " By chance is the mean of the four places."
+    print(text)
     if not options.quick:
-        print(f"\nwritten to {write_results('aligned_stack', facts, data, f'{text}.')}")
+        print(f"\nwritten to {write_results('aligned_stack', facts, data, text)}")
 
 
-def gain(row: dict[str, Any]) -> float:
-    aligned, *others = row["ms"]
-    return float(sum(others) / len(others) / aligned)
-
-
-def mean(data: Sequence[dict[str, Any]], target: str) -> float:
-    """The geometric mean of the gains of a target."""
-    gains = [math.log(gain(row)) for row in data if row["target"] == target]
-    return math.exp(sum(gains) / len(gains)) if gains else math.nan
-
-
-def compared(case: Case, seconds: float) -> list[dict[str, Any]]:
+def compared(case: Case, seconds: float) -> Iterator[dict[str, Any]]:
     """Milliseconds of a call by target; nothing where no vector waits on the stack."""
-    program, rows = case.make(**case.constants, **case.middle), []
+    program = case.make(**case.constants, **case.middle)
     for target in TARGETS:
         kernel = tw.compile(program, target=target)
         level = native_target(target.partition(":")[2] or "native")
-        if not ON_STACK.search(compile_assembly(kernel.source, level)):
-            continue
-        kernels = [kernel, *(moved(program, target, place) for place in PLACES)]
-        args = inputs_of(kernel)
-        calls = [lambda k=each, a=args: k(*a) for each in kernels]
-        times = usual(in_turn(calls, 100, seconds)).tolist()
-        rows.append({"kernel": case.label(case.middle), "target": target, "ms": times})
-    return rows
+        if ON_STACK.search(compile_assembly(kernel.source, level)):
+            kernels = [kernel, *(moved(program, target, place) for place in PLACES)]
+            times = milliseconds(kernels, 100, seconds)
+            yield {"kernel": case.label(case.middle), "target": target, "ms": times}
 
 
 def moved(program: Any, target: str, place: int) -> Any:
@@ -140,17 +109,11 @@ def moved(program: Any, target: str, place: int) -> Any:
     build = host_kernel.build_native
 
     def build_moved(text: str, *rest: Any, **named: Any) -> Any:
-        start = f"@moved = internal global i64 {place or 64}"
-        text = text.replace(ALIGNED_STACK, start)
-        body = re.compile(r'("stackrealign" \{\n)entry:\n')
-        return build(body.sub(rf"\1{MOVED}", text), *rest, **named)
+        text = text.replace(ALIGNED_STACK, f"@moved = internal global i64 {place or 64}")
+        text = text.replace('"stackrealign" {\nentry:\n', f'"stackrealign" {{\n{MOVED}')
+        return build(text, *rest, **named)
 
-    host_kernel.build_native = build_moved
-    clear_memory_cache()
-    try:
-        return tw.compile(program, target=target)
-    finally:
-        host_kernel.build_native = build
+    return compiled_with(host_kernel, "build_native", build_moved, program, target)
 
 
 if __name__ == "__main__":

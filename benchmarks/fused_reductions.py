@@ -10,20 +10,15 @@ has and for AVX2, and called in turn: one thread.
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Iterator
 from typing import Any
 
-from common import environment, markdown_table, write_results
+from common import environment, write_results
 from cost_cases import CASES, Case
-from cost_model import inputs_of
-from in_turn import in_turn, usual
+from two_ways import TARGETS, compiled_with, milliseconds, told
 
 import tileworkbench as tw
-from tileworkbench.compiler.driver import clear_memory_cache
 from tileworkbench.compiler.lower.shared.loop_fusion import LoopFuser
-
-TARGETS = ("cpu", "cpu:avx2")
 
 
 def main() -> None:
@@ -36,53 +31,28 @@ def main() -> None:
     seconds = 0.15 if options.quick else 0.8
     cases = [case for case in CASES if options.only in case.name]
     data = [row for case in cases for row in compared(case, seconds)]
-    head = ("kernel, one thread", "target", "fused, ms", "one after another, ms", "times as fast")
-    rows = [
-        (row["kernel"], row["target"], *(f"{ms:.3f}" for ms in row["ms"]), f"{gain(row):.2f}")
-        for row in data
-    ]
-    text = f"{markdown_table(head, rows)}\n\nGeometric means: "
-    text += "; ".join(f"{target} {mean(data, target):.2f} times as fast" for target in TARGETS)
-    print(f"{text}.")
+    text = told(("fused, ms", "one after another, ms"), data)
+    print(text)
     if not options.quick and not options.only:
-        print(f"\nwritten to {write_results('fused_reductions', facts, data, f'{text}.')}")
-
-
-def gain(row: dict[str, Any]) -> float:
-    return float(row["ms"][1] / row["ms"][0])
-
-
-def mean(data: list[dict[str, Any]], target: str) -> float:
-    """The geometric mean of the gains of a target."""
-    gains = [math.log(gain(row)) for row in data if row["target"] == target]
-    return math.exp(sum(gains) / len(gains)) if gains else math.nan
+        print(f"\nwritten to {write_results('fused_reductions', facts, data, text)}")
 
 
 def compared(case: Case, seconds: float) -> Iterator[dict[str, Any]]:
     """Milliseconds of a call by target and tiles; nothing where the code is the same."""
     tiles = case.configurations
-    for config in dict.fromkeys((0, len(tiles) // 2, len(tiles) - 1)):
-        program = case.make(**case.constants, **tiles[config])
+    for at in dict.fromkeys((0, len(tiles) // 2, len(tiles) - 1)):
+        program = case.make(**case.constants, **tiles[at])
         for target in TARGETS:
-            kernels = [compiled(program, target, fused) for fused in (True, False)]
-            if kernels[0].source == kernels[1].source:
-                continue
-            args = inputs_of(kernels[0])
-            calls = [lambda k=kernel, a=args: k(*a) for kernel in kernels]
-            times = usual(in_turn(calls, 100, seconds)).tolist()
-            yield {"kernel": case.label(tiles[config]), "target": target, "ms": times}
+            kernels = (tw.compile(program, target=target), apart(program, target))
+            if kernels[0].source != kernels[1].source:
+                times = milliseconds(kernels, 100, seconds)
+                yield {"kernel": case.label(tiles[at]), "target": target, "ms": times}
 
 
-def compiled(program: Any, target: str, fused: bool) -> Any:
-    """A kernel with reductions that compute what they read, or without."""
-    before = LoopFuser.around_nests
-    if not fused:
-        LoopFuser.around_nests = lambda self, done, stmt: stmt
-    clear_memory_cache()
-    try:
-        return tw.compile(program, target=target)
-    finally:
-        LoopFuser.around_nests = before
+def apart(program: Any, target: str) -> Any:
+    """A kernel whose reductions read what nests have stored."""
+    as_it_is = lambda self, done, stmt: stmt  # noqa: E731
+    return compiled_with(LoopFuser, "around_nests", as_it_is, program, target)
 
 
 if __name__ == "__main__":

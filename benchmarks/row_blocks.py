@@ -12,8 +12,7 @@ import argparse
 
 from common import environment, markdown_table, write_results
 from cost_cases import CASES, text_of
-from cost_model import inputs_of
-from in_turn import in_turn, usual
+from two_ways import milliseconds
 
 import tileworkbench as tw
 
@@ -41,10 +40,8 @@ def main() -> None:
         case = next(each for each in CASES if name in each.name)
         program = case.make(**case.constants, **tile)
         kernels = [tw.compile(program, target="cpu", disable=off) for off in ((), ("split_rows",))]
-        args = inputs_of(kernels[0])
-        calls = [lambda k=kernel, a=args: k(*a) for kernel in kernels]
         seconds = SECONDS / 10 if options.quick else SECONDS
-        few, all_ = usual(in_turn(calls, 200, seconds)).tolist()
+        few, all_ = milliseconds(kernels, 200, seconds)
         kernel_name = case.name.partition(",")[0]
         rows.append(
             (f"{kernel_name}, {text_of(tile)}", f"{few:.3f}", f"{all_:.3f}", f"{all_ / few:.2f}")

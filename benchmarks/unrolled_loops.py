@@ -16,7 +16,7 @@ from typing import Any
 from common import environment, markdown_table, write_results
 from cost_cases import CASES, Case
 from cost_model import inputs_of
-from in_turn import in_turn, usual
+from two_ways import milliseconds
 
 import tileworkbench as tw
 from tileworkbench.compiler.device.host import native
@@ -65,9 +65,8 @@ def compared(case: Case, seconds: float) -> dict[str, Any]:
         kernels.append(tw.compile(case.make(**case.constants, **config), target="cpu"))
         kernels[-1](*inputs_of(kernels[-1]))
         llvm_ms.append(min(compile_ms(kernels[-1].source, passes) for _ in range(3)))
-    args = inputs_of(kernels[0])
-    times = usual(in_turn([lambda k=kernel: k(*args) for kernel in kernels], 100, seconds))
-    return {"kernel": case.label(config), "ms": times.tolist(), "llvm_ms": llvm_ms}
+    times = milliseconds(kernels, 100, seconds)
+    return {"kernel": case.label(config), "ms": times, "llvm_ms": llvm_ms}
 
 
 def compile_ms(text: str, passes: tuple[str, ...]) -> float:

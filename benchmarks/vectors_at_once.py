@@ -11,19 +11,16 @@ called in turn: one thread.
 from __future__ import annotations
 
 import argparse
-import math
+from collections.abc import Iterator
 from typing import Any
 
-from common import environment, markdown_table, write_results
+from common import environment, write_results
 from cost_cases import CASES, Case
-from cost_model import inputs_of
-from in_turn import in_turn, usual
+from two_ways import TARGETS, compiled_with, milliseconds, told
 
 import tileworkbench as tw
-from tileworkbench.compiler.driver import clear_memory_cache
 from tileworkbench.compiler.lower.vectors import parallel
 
-TARGETS = ("cpu", "cpu:avx2")
 AT_ONCE = (parallel.CHAINS, 1)
 
 
@@ -35,51 +32,20 @@ def main() -> None:
     tw.set_num_threads(1)
     seconds = 0.2 if options.quick else 2.0
     data = [row for case in CASES for row in compared(case, seconds)]
-    head = ("kernel, one thread", "target", f"{AT_ONCE[0]} at once, ms", "one, ms", "times as fast")
-    rows = [
-        (row["kernel"], row["target"], *(f"{ms:.3f}" for ms in row["ms"]), f"{gain(row):.2f}")
-        for row in data
-    ]
-    text = f"{markdown_table(head, rows)}\n\nGeometric means: "
-    text += "; ".join(f"{target} {mean(data, target):.2f} times as fast" for target in TARGETS)
-    print(f"{text}.")
+    text = told((f"{AT_ONCE[0]} at once, ms", "one, ms"), data)
+    print(text)
     if not options.quick:
-        print(f"\nwritten to {write_results('vectors_at_once', facts, data, f'{text}.')}")
+        print(f"\nwritten to {write_results('vectors_at_once', facts, data, text)}")
 
 
-def gain(row: dict[str, Any]) -> float:
-    return float(row["ms"][1] / row["ms"][0])
-
-
-def mean(data: list[dict[str, Any]], target: str) -> float:
-    """The geometric mean of the gains of a target."""
-    gains = [math.log(gain(row)) for row in data if row["target"] == target]
-    return math.exp(sum(gains) / len(gains)) if gains else math.nan
-
-
-def compared(case: Case, seconds: float) -> list[dict[str, Any]]:
+def compared(case: Case, seconds: float) -> Iterator[dict[str, Any]]:
     """Milliseconds of a call by target; nothing where the code is the same."""
-    program, rows = case.make(**case.constants, **case.middle), []
+    program = case.make(**case.constants, **case.middle)
     for target in TARGETS:
-        kernels = [compiled(program, target, chains) for chains in AT_ONCE]
-        if kernels[0].source == kernels[1].source:
-            continue
-        args = inputs_of(kernels[0])
-        calls = [lambda k=kernel, a=args: k(*a) for kernel in kernels]
-        times = usual(in_turn(calls, 100, seconds)).tolist()
-        rows.append({"kernel": case.label(case.middle), "target": target, "ms": times})
-    return rows
-
-
-def compiled(program: Any, target: str, chains: int) -> Any:
-    """A kernel with so many vectors at once."""
-    before = parallel.CHAINS
-    parallel.CHAINS = chains
-    clear_memory_cache()
-    try:
-        return tw.compile(program, target=target)
-    finally:
-        parallel.CHAINS = before
+        kernels = [compiled_with(parallel, "CHAINS", chains, program, target) for chains in AT_ONCE]
+        if kernels[0].source != kernels[1].source:
+            times = milliseconds(kernels, 100, seconds)
+            yield {"kernel": case.label(case.middle), "target": target, "ms": times}
 
 
 if __name__ == "__main__":

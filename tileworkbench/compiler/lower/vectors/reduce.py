@@ -122,7 +122,7 @@ class _Lowering:
         chunks, rest = divmod(extent, lanes)
         name = self.context.names.fresh("partial")
         partial = Buffer(name, self.dtype, (int_const(lanes),), "local")
-        whole, zero = (self.lanes(lanes),), (int_const(0),)
+        whole, zero = self.lanes(lanes), int_const(0)
         stmts: list[Stmt] = [Alloc(partial, site=self.op.site)]
 
         def each(value: Callable[[Expr], Expr]) -> Stmt:
@@ -146,10 +146,10 @@ class _Lowering:
             stmts.append(self.serial(step, int_const(chunks), update))
         if rest:
             step = self.context.names.var("k")
-            left = more(add(step, int_const(extent - rest)), zero[0])
-            update = Store(partial, zero, left, site=self.op.site)
+            left = more(add(step, int_const(extent - rest)), zero)
+            update = Store(partial, (zero,), left, site=self.op.site)
             stmts.append(self.serial(step, int_const(rest), update))
-        stmts.append(self.finish(kept, self.across(Load(partial, whole))))
+        stmts.append(self.finish(kept, self.across(Load(partial, (whole,)))))
         return seq(stmts)
 
     def across(self, value: Expr) -> Expr:

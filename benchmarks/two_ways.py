@@ -1,0 +1,62 @@
+"""Kernels as they are beside the same kernels compiled in other ways, in turn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from common import markdown_table
+from cost_model import inputs_of
+from in_turn import in_turn, usual
+
+import tileworkbench as tw
+from tileworkbench.compiler.driver import clear_memory_cache
+
+TARGETS = ("cpu", "cpu:avx2")
+
+
+def compiled_with(owner: Any, name: str, value: Any, program: Any, target: str) -> Any:
+    """A kernel that is compiled with another attribute of a module or class."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    clear_memory_cache()
+    try:
+        return tw.compile(program, target=target)
+    finally:
+        setattr(owner, name, before)
+
+
+def milliseconds(kernels: Sequence[Any], rounds: int, seconds: float) -> list[float]:
+    """The times of a call of each, on the same tensors."""
+    args = inputs_of(kernels[0])
+    calls = [lambda k=kernel: k(*args) for kernel in kernels]
+    return [float(ms) for ms in usual(in_turn(calls, rounds, seconds))]
+
+
+def gain(row: dict[str, Any]) -> float:
+    """How many times as fast the first of the times `ms` is as the others, in the mean."""
+    first, *others = row["ms"]
+    return float(sum(others) / len(others) / first)
+
+
+def told(heads: tuple[str, str], data: Sequence[dict[str, Any]]) -> str:
+    """A table of rows with `kernel`, `target` and `ms`, and geometric means of their gains."""
+    rows = [
+        (
+            row["kernel"],
+            row["target"],
+            f"{row['ms'][0]:.3f}",
+            " ".join(f"{ms:.3f}" for ms in row["ms"][1:]),
+            f"{gain(row):.2f}",
+        )
+        for row in data
+    ]
+    table = markdown_table(("kernel, one thread", "target", *heads, "times as fast"), rows)
+    means = (f"{target} {_mean(data, target):.2f} times as fast" for target in TARGETS)
+    return f"{table}\n\nGeometric means: {'; '.join(means)}."
+
+
+def _mean(data: Sequence[dict[str, Any]], target: str) -> float:
+    gains = [math.log(gain(row)) for row in data if row["target"] == target]
+    return math.exp(sum(gains) / len(gains)) if gains else math.nan
