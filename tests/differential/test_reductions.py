@@ -122,6 +122,20 @@ def test_reductions_that_add_to_what_is_there(dtype):
 
 
 @pytest.mark.parametrize(
+    ("shape", "dim"), [((9, 192), 0), ((5, 300), 0), ((3, 4, 272), 1), ((7, 2, 130), 0)], ids=str
+)
+def test_long_rows_are_combined_by_parts(shape, dim):
+    """Strips that go up, and strips that leave columns over."""
+    kinds = ["sum", "max", "absmax"]
+    kept = tuple(extent for axis, extent in enumerate(shape) if axis != dim)
+    a = np.round(random_array(shape, "float32", 1) * 8)  # exact sums
+    b = np.round(random_array((len(kinds), *kept), "float32", 2) * 8)
+    kernel, _ = reductions(kinds, shape, dim, "float32", clear=False)
+    expected = [COMBINE[kind](b[i], NUMPY[kind](a, axis=dim)) for i, kind in enumerate(kinds)]
+    check_everywhere(kernel, {"A": a, "B": b}, equals(B=np.stack(expected).astype(np.float32)))
+
+
+@pytest.mark.parametrize(
     ("source", "target"),
     [("float16", "float32"), ("int8", "int32"), ("bfloat16", "float32"), ("int32", "int64")],
 )

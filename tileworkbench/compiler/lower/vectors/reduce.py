@@ -30,6 +30,7 @@ from tileworkbench.compiler.lower.vectors.context import Context, Vote
 from tileworkbench.compiler.lower.vectors.elementwise import nest
 
 _MAX_LANES = 64
+_STRIP = 8  # vectors of columns at once
 _CHAINS = 4  # independent accumulators hide the latency of an addition (4 cycles on current cores)
 
 
@@ -48,9 +49,8 @@ def lower(op: Reduce, context: Context) -> Stmt:
     """Loops over the kept dimensions around one reduction each, or around one element-wise step per
     reduced index.
     """
-    if op.dim == len(op.src.shape) - 1 and const_int(op.src.shape[-1]) is not None:
-        return _Lowering(op, context).along_rows()
-    return _Lowering(op, context).across_rows()
+    lowering = _Lowering(op, context)
+    return lowering.along_rows() if op.dim == len(op.src.shape) - 1 else lowering.along_columns()
 
 
 class _Lowering:
@@ -105,31 +105,20 @@ class _Lowering:
         lanes = min(lanes, _MAX_LANES)
         while lanes > extent:
             lanes //= 2
-        rows = tuple(op.src.shape[d] for d in self.kept)
-        variables = tuple(self.context.names.var("ijkl"[d % 4]) for d in range(len(rows)))
-        # Of one row the number is 0, as wherever else it is written and read.
-        kept = tuple(
-            int_const(0) if const_int(count) == 1 else var
-            for var, count in zip(variables, rows, strict=True)
-        )
-        body = self.row(kept, extent, max(lanes, 1))
-        for var, count in zip(reversed(variables), reversed(rows), strict=True):
-            body = self.serial(var, count, body)
-        return body
+        kept, around = self.outer_loops([const_int(op.src.shape[d]) or 0 for d in self.kept])
+        return around(self.row(kept, extent, max(lanes, 1)))
 
     def row(self, kept: tuple[Expr, ...], extent: int, lanes: int) -> Stmt:
         """Whole vectors lane by lane, what is left over element by element, then across lanes."""
         chunks, rest = divmod(extent, lanes)
-        name = self.context.names.fresh("partial")
-        partial = Buffer(name, self.dtype, (int_const(lanes),), "local")
+        partial = self.partial(lanes)
         whole, zero = self.lanes(lanes), int_const(0)
         stmts: list[Stmt] = [Alloc(partial, site=self.op.site)]
 
         def each(value: Callable[[Expr], Expr]) -> Stmt:
             """A value for every lane."""
-            return self.each(
-                partial.shape,
-                lambda lane: Store(partial, lane, value(lane[0]), site=self.op.site),
+            return self.lanewise(
+                lanes, lambda lane: Store(partial, (lane,), value(lane), site=self.op.site)
             )
 
         def more(at: Expr, lane: Expr) -> Expr:
@@ -166,37 +155,72 @@ class _Lowering:
 
     # Along another dimension
 
-    def across_rows(self) -> Stmt:
-        """Initialise, combine row after row, and store, each step vectorised along the kept
-        dimensions.
+    def along_columns(self) -> Stmt:
+        """Strips of columns, one after the other: their results stay in registers while the rows
+        go by.
         """
+        *outer, extent = (const_int(self.op.src.shape[d]) or 0 for d in self.kept)
+        width = self.strip_width(extent)
+        kept, around = self.outer_loops(outer)
+        whole, rest = divmod(extent, width)
+        stmts: list[Stmt] = []
+        for count, first, size in ((whole, 0, width), (1, extent - rest, rest)):
+            if count and size:
+                strip = self.context.names.var("strip")
+                at = int_const(0) if count == 1 else mul(strip, int_const(size))
+                body = self.strip(kept, add(int_const(first), at), size)
+                stmts.append(self.serial(strip, int_const(count), body))
+        return around(seq(stmts))
+
+    def strip_width(self, extent: int) -> int:
+        """Elements of a strip: of those that fit the registers the most that leave no rest."""
+        lanes = self.context.target.vector_bits // max(self.dtype.bits, 8)
+        most = lanes * _STRIP
+        widths = [width for width in range(most, most // 2, -lanes) if extent % width == 0]
+        return widths[0] if widths else min(most, extent)
+
+    def strip(self, kept: tuple[Expr, ...], first: Expr, width: int) -> Stmt:
+        """The columns from `first` on."""
         op = self.op
-        rows = tuple(op.src.shape[d] for d in self.kept)
-        total = op.dst if op.clear and self.dtype == op.dst.dtype else self.temporary(rows)
-        stmts: list[Stmt] = [] if total is op.dst else [Alloc(total, site=op.site)]
-        place: Callable[[tuple[Expr, ...]], tuple[Expr, ...]] = (
-            self.target if total is op.dst else lambda kept: kept
-        )
+        partial = self.partial(width)
         start = identity(op.kind, self.dtype)
-        stmts.append(self.each(rows, lambda kept: Store(total, place(kept), start, site=op.site)))
         step = self.context.names.var("k")
 
-        def update(kept: tuple[Expr, ...]) -> Stmt:
-            value = self.combine(Load(total, place(kept)), self.source(kept, step))
-            return Store(total, place(kept), value, site=op.site)
+        def columns(lane: Expr) -> tuple[Expr, ...]:
+            return (*kept, add(first, lane))
 
-        stmts.append(self.serial(step, op.src.shape[op.dim], self.each(rows, update)))
-        if total is not op.dst:
-            stmts.append(self.each(rows, lambda kept: self.finish(kept, Load(total, kept))))
-        return seq(stmts)
+        def update(lane: Expr) -> Stmt:
+            value = self.combine(Load(partial, (lane,)), self.source(columns(lane), step))
+            return Store(partial, (lane,), value, site=op.site)
 
-    def temporary(self, shape: tuple[Expr, ...]) -> Buffer:
-        return Buffer(
-            self.context.names.fresh(f"{self.op.dst.name}_total"),
-            self.dtype,
-            shape,
-            "local.fragment",
+        return seq(
+            [
+                Alloc(partial, site=op.site),
+                self.lanewise(width, lambda lane: Store(partial, (lane,), start, site=op.site)),
+                self.serial(step, op.src.shape[op.dim], self.lanewise(width, update)),
+                self.lanewise(
+                    width, lambda lane: self.finish(columns(lane), Load(partial, (lane,)))
+                ),
+            ]
         )
 
-    def each(self, extents: tuple[Expr, ...], body: Callable[[tuple[Expr, ...]], Stmt]) -> Stmt:
-        return nest(self.context, extents, self.op.site, body)
+    def lanewise(self, width: int, body: Callable[[Expr], Stmt]) -> Stmt:
+        return nest(self.context, (int_const(width),), self.op.site, lambda lane: body(lane[0]))
+
+    def partial(self, width: int) -> Buffer:
+        return Buffer(
+            self.context.names.fresh("partial"), self.dtype, (int_const(width),), "local"
+        )
+
+    def outer_loops(self, extents: list[int]) -> tuple[tuple[Expr, ...], Callable[[Stmt], Stmt]]:
+        """Indices of the kept dimensions, and what puts loops over them around a body."""
+        pairs = [(self.context.names.var("ijkl"[d % 4]), n) for d, n in enumerate(extents)]
+        # Of one row the number is 0, as wherever else it is written and read.
+        kept = tuple(int_const(0) if count == 1 else var for var, count in pairs)
+
+        def around(body: Stmt) -> Stmt:
+            for var, count in reversed(pairs):
+                body = self.serial(var, int_const(count), body)
+            return body
+
+        return kept, around
