@@ -17,6 +17,8 @@ from cost_blind_kernels import (
     relu_linear,
     row_statistics,
 )
+from cost_fresh_kernels import batch_norm, depthwise, first_largest, max_pool, residual_swish
+from cost_fresh_products import experts, group_bytes, mlp, nearest, window
 from cost_further_kernels import (
     column_moments,
     edges,
@@ -345,19 +347,9 @@ SEEN = (
         {"block_M": (16, 32, 64), "block_N": (16, 32, 64)},
     ),
     # Held out until it showed that every other element was taken for a row elsewhere.
-    Case(
-        "downsample 1024x1024",
-        downsample,
-        {"M": 1024, "N": 1024},
-        {"block_M": (1, 8, 64), "block_N": (16, 64, 256, 1024)},
-    ),
+    Case("downsample 1024x1024", downsample, {"M": 1024, "N": 1024}, ELEMENTS),
     # Held out until rows that a block uses again, small blocks and short loops were mended.
-    Case(
-        "rank-one update 1024x1024",
-        rank_one,
-        {"M": 1024, "N": 1024},
-        {"block_M": (1, 8, 64), "block_N": (16, 64, 256, 1024)},
-    ),
+    Case("rank-one update 1024x1024", rank_one, {"M": 1024, "N": 1024}, ELEMENTS),
     Case(
         "cosines of rows 512x4096",
         cosines,
@@ -365,12 +357,7 @@ SEEN = (
         {"block_M": (1, 4, 16), "block_N": (64, 256, 1024, 4096)},
     ),
     Case("rows to int8 1024x2048", quantise, {"M": 1024, "N": 2048}, {"block_M": ROWS}),
-    Case(
-        "polynomial 512x1024",
-        polynomial,
-        {"M": 512, "N": 1024},
-        {"block_M": (1, 8, 64), "block_N": (16, 64, 256, 1024)},
-    ),
+    Case("polynomial 512x1024", polynomial, {"M": 512, "N": 1024}, ELEMENTS),
     Case(
         "city distances 128x512, K 64",
         city_distances,
@@ -591,10 +578,7 @@ SEEN = (
         {"M": 384, "N": 512, "D": 96},
         {"block_M": (16, 32, 64, 128), "block_N": (16, 64, 128, 256)},
     ),
-)
-
-# Said before any of them was measured or predicted.
-HELD_OUT = (
+    # Held out until reductions were fused with what they read, and the rest of the model followed.
     Case(
         "relu and linear 256x384x512",
         relu_linear,
@@ -631,18 +615,72 @@ HELD_OUT = (
         {"M": 512, "N": 8192},
         {"block_M": (1, 4, 16), "block_N": (64, 256, 1024, 4096)},
     ),
-    Case(
-        "gated update of bfloat16 1024x1024",
-        gated_update,
-        {"M": 1024, "N": 1024},
-        {"block_M": (1, 8, 64), "block_N": (16, 64, 256, 1024)},
-    ),
+    Case("gated update of bfloat16 1024x1024", gated_update, {"M": 1024, "N": 1024}, ELEMENTS),
     Case(
         "statistics of rows 2048x768",
         row_statistics,
         {"M": 2048, "N": 768},
         {"block_M": (*ROWS, 64)},
     ),
+)
+
+# Said before any of them was measured or predicted.
+HELD_OUT = (
+    Case(
+        "experts 4x64x256x256, bfloat16",
+        experts,
+        {"E": 4, "M": 64, "N": 256, "K": 256},
+        {"block_M": (16, 32, 64), "block_N": (32, 64, 128), "block_K": (32, 64, 128)},
+    ),
+    Case(
+        "window of 128 of 512 keys, 4 heads, D 64",
+        window,
+        {"L": 512, "H": 4, "G": 2, "D": 64, "W": 128},
+        {"block_M": (16, 32, 64, 128), "block_N": (16, 32, 64, 128)},
+    ),
+    Case(
+        "two layers 256x128x512x128",
+        mlp,
+        {"M": 256, "K": 128, "H": 512, "N": 128},
+        {"block_M": (8, 16, 32, 64, 128), "block_H": (16, 32, 64, 128)},
+    ),
+    Case(
+        "int8 weights in groups 64x512x768",
+        group_bytes,
+        {"M": 64, "N": 512, "K": 768, "G": 128},
+        {"block_M": (16, 32, 64), "block_N": (32, 64, 128), "block_K": (32, 64, 128)},
+    ),
+    Case(
+        "nearest of 384 rows 512x96",
+        nearest,
+        {"M": 512, "N": 384, "K": 96},
+        {"block_M": (8, 16, 32, 64, 128), "block_N": (16, 32, 64, 128)},
+    ),
+    Case(
+        "depthwise convolution 56x56x128",
+        depthwise,
+        {"H": 56, "W": 56, "C": 128},
+        {"block_H": (1, 4), "block_W": (2, 8, 28), "block_C": (16, 64, 128)},
+    ),
+    Case(
+        "batch norm 1024x768",
+        batch_norm,
+        {"M": 1024, "N": 768},
+        {"block_M": (1, 8, 64, 256), "block_N": (16, 64, 256)},
+    ),
+    Case(
+        "maxima of 3x3 with stride 2, 64x56x56",
+        max_pool,
+        {"C": 64, "H": 56, "W": 56},
+        {"block_H": (1, 2, 8, 28, 56), "block_W": (8, 28, 56)},
+    ),
+    Case(
+        "places of maxima of rows 512x4096",
+        first_largest,
+        {"M": 512, "N": 4096},
+        {"block_M": (1, 4, 16), "block_N": (64, 256, 1024, 4096)},
+    ),
+    Case("residual hardswish 1024x1024", residual_swish, {"M": 1024, "N": 1024}, ELEMENTS),
 )
 
 CASES = (*SEEN, *HELD_OUT)

@@ -18,6 +18,7 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 MODULES = (
     *("cost_user_kernels", "cost_new_kernels", "cost_held_out_kernels"),
     *("cost_later_kernels", "cost_unseen_kernels", "cost_further_kernels", "cost_blind_kernels"),
+    *("cost_fresh_kernels", "cost_fresh_products"),
 )
 M, N, K = 32, 64, 48
 
@@ -47,6 +48,21 @@ def decaying_sums(X: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
     for row in X[1:]:
         rows.append(a * rows[-1] + row)
     return torch.stack(rows)
+
+
+def depthwise(X: torch.Tensor, F: torch.Tensor) -> torch.Tensor:
+    made = torch.nn.functional.conv2d(
+        X.permute(2, 0, 1), F.permute(2, 0, 1)[:, None], groups=F.shape[2]
+    )
+    return made.permute(1, 2, 0)
+
+
+def window(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor) -> torch.Tensor:
+    seen = torch.ones(len(Q), len(Q)).tril().triu(-23).bool()
+    heads = [Q, K.repeat_interleave(2, 1), V.repeat_interleave(2, 1)]
+    q, k, v = (each.permute(1, 0, 2) for each in heads)
+    made = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+    return made.permute(1, 0, 2)
 
 
 X, Y = of(M, N), of(N, M).T.contiguous()
@@ -303,6 +319,61 @@ CASES: dict[str, tuple[tuple[int, ...], dict[str, tuple[int, ...]], tuple[Any, .
         {"block_M": (1, 8)},
         (X,),
         lambda x: (x.mean(1), x.std(1, correction=0)),
+    ),
+    "depthwise": (
+        (8, 16, 32),
+        {"block_H": (1, 4), "block_W": (2, 8), "block_C": (16, 32)},
+        (of(10, 18, 32), of(3, 3, 32)),
+        depthwise,
+    ),
+    "batch_norm": (
+        (M, N),
+        BOTH,
+        (X, of(N), Y[0]),
+        lambda x, w, b: torch.nn.functional.batch_norm(x, None, None, w, b, True).relu(),
+    ),
+    "max_pool": (
+        (3, 8, 16),
+        {"block_H": (1, 4), "block_W": (8, 16)},
+        (of(3, 17, 33),),
+        lambda x: torch.nn.functional.max_pool2d(x, 3, 2),
+    ),
+    "first_largest": ((M, N), BOTH, (X.round(),), lambda x: x.argmax(1).int()),
+    "residual_swish": (
+        (M, N),
+        BOTH,
+        (X, Y, of(N)),
+        lambda r, x, b: r + torch.nn.functional.hardswish(x + b),
+    ),
+    "experts": (
+        (3, M, N, K),
+        {"block_M": (16, 32), "block_N": (32, 64), "block_K": (16, 48)},
+        (of(3, M, K).bfloat16(), of(3, N, K).bfloat16(), of(3, M, N)),
+        lambda x, w, r: r + torch.nn.functional.silu(x.float() @ w.float().mT),
+    ),
+    "window": (
+        (N, 4, 2, K, 24),
+        {"block_M": (16, 32), "block_N": (32, 16)},
+        (of(N, 4, K), of(N, 2, K), of(N, 2, K) + 1),
+        window,
+    ),
+    "mlp": (
+        (M, K, N, 16),
+        {"block_M": (8, 32), "block_H": (16, 64)},
+        (of(M, K), of(K, N) / 8, of(N, 16) / 8),
+        lambda x, u, v: (x @ u).relu() ** 2 @ v,
+    ),
+    "group_bytes": (
+        (M, N, K, 16),
+        {"block_M": (16, 32), "block_N": (32, 64), "block_K": (16, 48)},
+        (A, below(100, N, K, dtype=torch.int8), of(N, 3) / 8),
+        lambda x, q, s: x @ (q * s.repeat_interleave(16, 1)).T,
+    ),
+    "nearest": (
+        (M, N, K),
+        {"block_M": (8, 32), "block_N": (16, 64)},
+        (A, B, (B * B).sum(1)),
+        lambda a, b, squares: (squares - 2 * a @ b.T).amin(1),
     ),
 }
 
