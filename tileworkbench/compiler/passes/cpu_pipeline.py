@@ -10,6 +10,7 @@ from tileworkbench.compiler.passes.flatten_buffers import flatten_buffers
 from tileworkbench.compiler.passes.fuse_loops import fuse_loops
 from tileworkbench.compiler.passes.guard_accesses import guard_accesses
 from tileworkbench.compiler.passes.infer_layouts import InferLayouts
+from tileworkbench.compiler.passes.interchange_loops import InterchangeLoops
 from tileworkbench.compiler.passes.lower_tile_operators import LowerTileOperators
 from tileworkbench.compiler.passes.merge_k_steps import merge_k_steps
 from tileworkbench.compiler.passes.pipeline import Pass
@@ -53,6 +54,8 @@ def cpu_pipeline(target: Target) -> tuple[Pass, ...]:
         LowerTileOperators(target),
         # Once copies are nests too, and before guards tell their borders apart.
         fuse_loops,
+        # What is left of loops over tiles goes on in registers.
+        InterchangeLoops(target),
         # Guards after lowering, so that copies get them too; before vectorising, which needs to
         # know the predicates.
         guard_accesses,

@@ -26,11 +26,11 @@ from tileworkbench.compiler.lower.shared.combining import (
     combine,
     identity,
 )
+from tileworkbench.compiler.lower.shared.strips import strip_width
 from tileworkbench.compiler.lower.vectors.context import Context, Vote
 from tileworkbench.compiler.lower.vectors.elementwise import nest
 
 _MAX_LANES = 64
-_STRIP = 8  # vectors of columns at once
 _CHAINS = 4  # independent accumulators hide the latency of an addition (4 cycles on current cores)
 
 
@@ -160,7 +160,7 @@ class _Lowering:
         go by.
         """
         *outer, extent = (const_int(self.op.src.shape[d]) or 0 for d in self.kept)
-        width = self.strip_width(extent)
+        width = strip_width(extent, self.context.target.vector_bits // max(self.dtype.bits, 8))
         kept, around = self.outer_loops(outer)
         whole, rest = divmod(extent, width)
         stmts: list[Stmt] = []
@@ -171,13 +171,6 @@ class _Lowering:
                 body = self.strip(kept, add(int_const(first), at), size)
                 stmts.append(self.serial(strip, int_const(count), body))
         return around(seq(stmts))
-
-    def strip_width(self, extent: int) -> int:
-        """Elements of a strip: of those that fit the registers the most that leave no rest."""
-        lanes = self.context.target.vector_bits // max(self.dtype.bits, 8)
-        most = lanes * _STRIP
-        widths = [width for width in range(most, most // 2, -lanes) if extent % width == 0]
-        return widths[0] if widths else min(most, extent)
 
     def strip(self, kept: tuple[Expr, ...], first: Expr, width: int) -> Stmt:
         """The columns from `first` on."""
@@ -208,9 +201,7 @@ class _Lowering:
         return nest(self.context, (int_const(width),), self.op.site, lambda lane: body(lane[0]))
 
     def partial(self, width: int) -> Buffer:
-        return Buffer(
-            self.context.names.fresh("partial"), self.dtype, (int_const(width),), "local"
-        )
+        return Buffer(self.context.names.fresh("partial"), self.dtype, (int_const(width),), "local")
 
     def outer_loops(self, extents: list[int]) -> tuple[tuple[Expr, ...], Callable[[Stmt], Stmt]]:
         """Indices of the kept dimensions, and what puts loops over them around a body."""

@@ -1,0 +1,119 @@
+"""Serial loops around element-wise nests go inside strips of the nest, and what they add up stays
+in registers.
+
+A loop that goes over a tile again and again loads and stores each element every time. Elements do
+not meet, so a strip that fits the registers can take all iterations before the next one begins.
+Nests over the same box that stand before and after go along: a tile that only they touch is never
+in memory.
+
+Before::
+
+    for i, j in T.Parallel(2, 256):
+        total[i, j] = 0.0
+    for t in T.serial(5):
+        for i_1, j_1 in T.Parallel(2, 256):
+            total[i_1, j_1] = total[i_1, j_1] + X[i_1 + t, j_1]
+    for i_2, j_2 in T.Parallel(2, 256):
+        Y[i_2, j_2] = total[i_2, j_2]
+
+After::
+
+    for strip in T.serial(2):
+        for i in T.serial(2):
+            total_1 = T.alloc_local((128,), "float32")
+            for j in T.Parallel(128):
+                total_1[j] = 0.0
+            for t in T.serial(5):
+                for j_1 in T.Parallel(128):
+                    total_1[j_1] = total_1[j_1] + X[i + t, strip * 128 + j_1]
+            for j_2 in T.Parallel(128):
+                Y[i, strip * 128 + j_2] = total_1[j_2]
+"""
+
+from __future__ import annotations
+
+from tileworkbench.compiler.analysis.names import Names
+from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.fast_dataclass import dataclass
+from tileworkbench.compiler.ir.effects import exposed
+from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir.program import Program
+from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body
+from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, Pointer, Seq, Stmt, seq
+from tileworkbench.compiler.lower.shared.nest_groups import Member, NestGroup, touches
+from tileworkbench.compiler.lower.shared.strips import VECTORS, Strips, strip_of
+from tileworkbench.compiler.passes.optional import optional
+from tileworkbench.compiler.target import Target
+
+_TILES = ("shared", "local.fragment")
+
+
+@optional("sums in registers: loops around nests load and store each element every time")
+@dataclass(frozen=True, slots=True)
+class InterchangeLoops:
+    """Put serial loops around nests, with the nests beside them, inside of strips."""
+
+    target: Target
+
+    def __call__(self, program: Program) -> Program:
+        stmts = list(statements(program.body))
+        # Two names for one memory, or code outside that does with it what it likes.
+        if any(isinstance(stmt, Alias | Pointer) or exposed(stmt) for stmt in stmts):
+            return program
+        if not any(isinstance(stmt, For) for stmt in stmts):
+            return program
+        interchange = _Interchange(program, self.target.vector_bits)
+        return with_body(program, Rewriter(rewrite_stmt=interchange.visit)(program.body))
+
+
+class _Interchange:
+    def __init__(self, program: Program, vector_bits: int) -> None:
+        self.names, self.ranges = Names(program), Ranges(program)
+        self.vector_bits = vector_bits
+        self.touches = touches(statements(program.body))
+
+    def visit(self, stmt: Stmt) -> Stmt:
+        """A sequence with its groups of nests in strips."""
+        if not isinstance(stmt, Seq):
+            return stmt
+        done: list[Stmt] = []
+        group: NestGroup | None = None
+        begins = 0  # where the statements of the group do
+        for child in stmt.stmts:
+            member = Member.of(child)
+            single = None if member is None else NestGroup.of(member, self.ranges)
+            both = group.joined(single) if group is not None and single is not None else None
+            if both is None and not isinstance(child, Alloc):
+                done[begins:] = self.in_strips(group, done[begins:])
+                begins = len(done)
+            if not isinstance(child, Alloc):
+                group = both or single
+            done.append(child)
+        done[begins:] = self.in_strips(group, done[begins:])
+        return stmt if done == list(stmt.stmts) else seq(done)
+
+    def in_strips(self, group: NestGroup | None, stmts: list[Stmt]) -> list[Stmt]:
+        """A group strip by strip, or as it stands in `stmts` where that gives nothing."""
+        if group is None or not group.repeated:
+            return stmts
+        sums = {use.buffer for each in group.repeated for use in each.uses() if use.writes}
+        counts = group.touches()
+        own = {buffer for buffer in counts if counts[buffer] == self.touches[buffer]}
+        held = [
+            buffer
+            for buffer in dict.fromkeys(use.buffer for use in group.uses() if use.writes)
+            if buffer in sums | own and _fits(buffer) and group.stays(buffer)
+        ]
+        bits = max(max(use.buffer.dtype.bits, 8) for use in group.uses())
+        widest = VECTORS // 2 if any(each.rows_share for each in group.repeated) else VECTORS
+        sizes = strip_of(group.extents, self.vector_bits // bits, widest)
+        if sums.isdisjoint(held) or sizes == group.extents:
+            return stmts
+        kept = frozenset(held) - own
+        allocated = [stmt for stmt in stmts if isinstance(stmt, Alloc)]
+        return [*allocated, Strips(group, tuple(held), kept, self.names).write(sizes)]
+
+
+def _fits(buffer: Buffer) -> bool:
+    """Whether elements of a buffer can be in registers instead."""
+    return buffer.scope in _TILES and buffer.dtype.bits >= 8
