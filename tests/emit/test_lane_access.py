@@ -71,6 +71,23 @@ def test_values(target: str, dtype: str, repeat: int, stride: int, offset: int) 
     np.testing.assert_array_equal(kernel(guarded(numbers, dtype)), numbers[at])
 
 
+def test_named_places_are_read_whole() -> None:
+    @T.prim_func
+    def spaced(X: T.Tensor((2, 2 * N + 1), "float32")):
+        Y = T.empty((2, N), "float32")
+        with T.Kernel(2, threads=32) as bx:
+            for j in T.Parallel(N):
+                column = 2 * (j + 0 * bx) + 1
+                Y[bx, j] = X[bx, column]
+        return Y
+
+    kernel = tw.compile(spaced, target="cpu")
+    x = np.arange(2 * (2 * N + 1), dtype=np.float32).reshape(2, -1)
+    np.testing.assert_array_equal(kernel(x), x[:, 1::2])
+    assert "shufflevector" in kernel.source
+    assert "gather" not in kernel.source
+
+
 def _numpy(dtype: str) -> np.dtype:
     import ml_dtypes
 
@@ -83,6 +100,11 @@ def _numpy(dtype: str) -> np.dtype:
         (add(BASE, LANE), ("base", 1, 1)),
         (add(BASE, binary("floordiv", LANE, int_const(4))), ("base", 4, 1)),
         (add(mul(LANE, int_const(2)), BASE), ("base", 1, 2)),
+        (mul(add(BASE, LANE), int_const(2)), ("base * 2", 1, 2)),
+        (binary("mul", int_const(2), mul(LANE, int_const(2))), ("0", 1, 4)),
+        (mul(binary("floordiv", LANE, int_const(4)), int_const(2)), None),
+        (mul(LANE, BASE), None),
+        (mul(LANE, int_const(-2)), None),
         (binary("floordiv", LANE, int_const(3)), None),
         (mul(LANE, int_const(3)), None),
         (mul(LANE, int_const(16)), None),

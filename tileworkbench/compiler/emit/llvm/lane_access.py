@@ -7,7 +7,7 @@ from __future__ import annotations
 from tileworkbench.compiler.emit.llvm.text import FunctionWriter, VectorType
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import expr as ir
-from tileworkbench.compiler.ir.build import add, const, const_int, sub
+from tileworkbench.compiler.ir.build import add, const, const_int, mul, sub
 from tileworkbench.compiler.ir.expr import Expr, Var
 
 _REPEATS = (2, 4, 8, 16)
@@ -39,9 +39,13 @@ def lane_pattern(index: Expr, var: Var, lanes: int) -> LanePattern | None:
         case ir.Binary("floordiv", a, b) if a is var:
             count = const_int(b)
             return LanePattern(zero, repeat=count) if count in _REPEATS and count <= lanes else None
-        case ir.Binary("mul", a, b) if a is var:
-            step = const_int(b)
-            return LanePattern(zero, stride=step) if step in _STRIDES and step < lanes else None
+        case ir.Binary("mul", a, b):
+            a, b = (b, a) if const_int(b) is None else (a, b)
+            step, inner = const_int(b) or 0, lane_pattern(a, var, lanes)
+            if inner is None or inner.repeat > 1 or inner.stride * step not in _STRIDES:
+                return None
+            stride = inner.stride * step
+            return LanePattern(mul(inner.base, b), stride=stride) if stride < lanes else None
         case ir.Binary("add" | "sub" as op, a, b):
             in_a, in_b = mentions(a, var), mentions(b, var)
             if in_a and not in_b:

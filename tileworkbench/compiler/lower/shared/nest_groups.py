@@ -9,7 +9,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from tileworkbench.compiler.analysis.access import depends_on, element_accesses, has_loads, loads
+from tileworkbench.compiler.analysis.access import (
+    depends_on,
+    element_accesses,
+    has_loads,
+    loads,
+    varying_lets,
+)
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import const_int
@@ -64,10 +70,12 @@ class Member:
     def rows_share(self) -> bool:
         """Whether a vector that is loaded is good for several rows."""
         *rows, column = self.nest.vars
+        if not rows:
+            return False
+        along, across = (varying_lets(self.nest.body, var) | {var} for var in (column, rows[-1]))
         return any(
-            depends_on(load, frozenset({column})) and not depends_on(load, frozenset(rows[-1:]))
+            depends_on(load, along) and not depends_on(load, across)
             for load in loads(self.nest.body)
-            if rows
         )
 
     def with_vars(self, variables: tuple[Var, ...]) -> Member:

@@ -1,5 +1,4 @@
-"""Boxes of buffers: their dimensions, their elements, and which dimensions of two boxes correspond.
-"""
+"""Boxes of buffers: their dimensions, their elements, and which dimensions of two boxes correspond."""
 
 from __future__ import annotations
 

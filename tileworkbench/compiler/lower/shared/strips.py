@@ -12,6 +12,7 @@ from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import add, const_int, int_const, mul
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Load, Var
 from tileworkbench.compiler.ir.loops import counting
+from tileworkbench.compiler.ir.renaming import with_new_names
 from tileworkbench.compiler.ir.rewrite import Rewriter, substitute
 from tileworkbench.compiler.ir.stmt import Alloc, Stmt, Store, seq
 from tileworkbench.compiler.ir.tile import Parallel
@@ -68,7 +69,9 @@ class Strips:
             body = self.rows(sizes, mul(strip, int_const(width)))
             stmts.append(counting(strip, count, body, self.group.nest.site))
         if rest:
-            stmts.append(self.rows((*sizes[:-1], rest), int_const(count * width)))
+            # What a name stands for is known where it stands for one thing only.
+            over = self.rows((*sizes[:-1], rest), int_const(count * width))
+            stmts.append(with_new_names(over, self.names.fresh))
         return seq(stmts)
 
     def rows(self, sizes: Sequence[int], column: Expr) -> Stmt:
