@@ -1,6 +1,5 @@
 """Passes that can be switched off: the kernels of the library stay right without each of them."""
-
-from __future__ import annotations
+# Annotations are evaluated where the kernel is defined: no `from __future__ import annotations`.
 
 from typing import Any
 
@@ -8,6 +7,7 @@ import pytest
 import torch
 
 import tileworkbench as tw
+import tileworkbench.language as T
 from tests.kernels.checks import compare
 from tests.kernels.test_gpu import CASES, HALF, QUICK_PTX
 from tileworkbench.bench.probes import host_isa
@@ -20,7 +20,7 @@ TARGETS = ("cpu", "sim:sm_80")
 SWITCHED = [
     (target, name) for target in TARGETS for name in optional_passes(resolve_target(target))
 ]
-QUICK = (*QUICK_PTX, "gelu", "gemv", "float32_matmul", "tall_softmax")
+QUICK = (*QUICK_PTX, "gelu", "gemv", "float32_matmul", "tall_softmax", "window_sums")
 PROGRAM = matmul(64, 64, 64, "float16", block_M=64, block_N=64)
 
 
@@ -38,7 +38,28 @@ def tall_softmax() -> Any:
     return softmax(64, 128, block_M=16), [x], expected, expected
 
 
-MADE = {**CASES, "float32_matmul": float32_matmul, "tall_softmax": tall_softmax}
+def window_sums() -> Any:
+    """A loop over a tile that does not fit the registers."""
+
+    @T.prim_func
+    def sums(X: T.Tensor((8, 514), "float32")):
+        Y = T.empty((8, 512), "float32")
+        with T.Kernel(8) as bx:
+            total = T.alloc_fragment((512,), "float32")
+            T.clear(total)
+            for t in T.serial(3):
+                for j in T.Parallel(512):
+                    total[j] = total[j] + X[bx, j + t]
+            T.copy(total, Y[bx, 0])
+        return Y
+
+    x = torch.randn(8, 514)
+    windows = x.double().unfold(1, 3, 1)
+    return sums, [x], windows.sum(2), windows.abs().sum(2)
+
+
+OWN = (float32_matmul, tall_softmax, window_sums)
+MADE = {**CASES, **{case.__name__: case for case in OWN}}
 
 
 def check_without(target: str, disabled: str, case: str) -> bool:
@@ -58,6 +79,7 @@ def test_the_optional_passes() -> None:
         "merge_k_steps",
         "read_in_place",
         "fuse_loops",
+        "interchange_loops",
         "vectorize_loops",
         "tabulate_codes",
     ]
@@ -117,7 +139,7 @@ def test_a_function_is_compiled_without_a_pass() -> None:
             "flatten_buffers",
             "pass 'flatten_buffers' cannot be switched off: kernels for 'cpu:generic' need it\n"
             "hint: optional are simplify_expressions, widen_blocks, split_rows, merge_k_steps, "
-            "read_in_place, fuse_loops, vectorize_loops, tabulate_codes",
+            "read_in_place, fuse_loops, interchange_loops, vectorize_loops, tabulate_codes",
         ),
         (
             "fuse_loop",
@@ -127,7 +149,7 @@ def test_a_function_is_compiled_without_a_pass() -> None:
             "x",
             "'x' is not a pass of 'cpu:generic'\n"
             "hint: optional are simplify_expressions, widen_blocks, split_rows, merge_k_steps, "
-            "read_in_place, fuse_loops, vectorize_loops, tabulate_codes",
+            "read_in_place, fuse_loops, interchange_loops, vectorize_loops, tabulate_codes",
         ),
     ],
 )

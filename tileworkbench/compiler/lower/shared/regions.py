@@ -1,4 +1,5 @@
-"""Boxes of buffers: their dimensions, their elements, and which dimensions of two boxes correspond."""
+"""Boxes of buffers: their dimensions, their elements, and which dimensions of two boxes correspond.
+"""
 
 from __future__ import annotations
 
