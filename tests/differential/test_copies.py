@@ -230,6 +230,37 @@ def test_strided_tensors():
     check_everywhere(kernel, {"A": a}, equals(B=a.copy()))
 
 
+@pytest.mark.covering(1)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "float16", "bfloat16", "uint8"])
+@pytest.mark.parametrize("shape", [(64, 48), (70, 50)], ids=str)
+def test_tiles_that_are_read_down_their_columns(shape, dtype):
+    """Of whole vectors of rows, of fewer, and one that another nest reads along its rows."""
+    a = random_array(shape, dtype)
+    rows, columns = shape
+
+    @T.prim_func
+    def kernel(A: T.Tensor(shape, dtype)):
+        B, C = T.empty((columns, rows), dtype), T.empty((columns, rows), dtype)
+        D = T.empty(shape, dtype)
+        with T.Kernel(T.ceildiv(columns, 24), T.ceildiv(rows, 32), threads=128) as (bx, by):
+            turned, both = (T.alloc_fragment((32, 24), dtype) for _ in range(2))
+            few = T.alloc_shared((4, 24), dtype)
+            T.copy(A[by * 32, bx * 24], turned)
+            T.copy(A[by * 32, bx * 24], both)
+            for j, i in T.Parallel(24, 32):
+                B[bx * 24 + j, by * 32 + i] = turned[i, j]
+            for k in T.serial(8):
+                T.copy(A[by * 32 + k * 4, bx * 24], few)
+                for i, j in T.Parallel(4, 24):
+                    C[bx * 24 + j, by * 32 + k * 4 + i] = few[i, j] + both[k * 4 + i, j]
+            for i, j in T.Parallel(32, 24):
+                D[by * 32 + i, bx * 24 + j] = both[i, j]
+        return B, C, D
+
+    twice = (a.T + a.T).astype(storage(dtype))
+    check_everywhere(kernel, {"A": a}, equals(B=a.T, C=twice, D=a))
+
+
 @pytest.mark.parametrize(("shape", "threads"), [((20, 12), 128), ((4, 24), 32), ((3, 32), 64)])
 def test_transposes(shape, threads):
     """Also where only some threads have an element to move: no barrier can be there."""

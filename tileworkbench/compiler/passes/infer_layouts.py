@@ -26,7 +26,8 @@ from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program, Stage
 from tileworkbench.compiler.ir.rewrite import replace_buffers, statements
 from tileworkbench.compiler.ir.sizes import const_shape
-from tileworkbench.compiler.ir.stmt import Alias, Alloc, Stmt
+from tileworkbench.compiler.ir.stmt import Alias, Alloc, Stmt, Store
+from tileworkbench.compiler.ir.tile import Parallel
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.lower.shared.names import operator_name
@@ -50,7 +51,12 @@ class InferLayouts:
         votes: dict[Buffer, list[Vote]] = {}
         said: list[tuple[Stmt, Vote]] = []
         tiles: list[Buffer] = []
+        inside: set[int] = set()
         for stmt in statements(program.body):
+            if id(stmt) in inside and isinstance(stmt, Store):
+                continue  # its nest has said what it does
+            if isinstance(stmt, Parallel):
+                inside.update(map(id, statements(stmt.body)))
             if isinstance(stmt, Alias | Alloc) and stmt.buffer.scope in _TILES:
                 tiles.append(stmt.buffer)
             for vote in infer_layout(stmt, context):

@@ -39,7 +39,7 @@ def infer_layout(op: Copy, context: Context) -> tuple[Vote, ...]:
 def _obstacle_to_packing(op: Copy, context: Context) -> str | None:
     """Why the copy cannot write panels; None when it can."""
     src, dst = op.src, op.dst
-    if src.buffer.scope != "global" or dst.buffer.scope != "shared":
+    if src.buffer.scope != "global" or dst.buffer.scope == "global":
         return "is not filled from global memory"
     whole = dst.extents == dst.buffer.shape and all(low is int_const(0) for low in dst.mins)
     if (

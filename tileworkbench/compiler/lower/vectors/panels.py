@@ -11,6 +11,9 @@ from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.sizes import const_shape
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.layout import Layout
+from tileworkbench.compiler.target import Target
+
+_TURNED = ("float64", "float32", "int32", "float16")  # one element is one unit of a panel
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +61,13 @@ def panel_storage(buffer: Buffer, form: PanelForm) -> Buffer:
     rows, cols = shape[form.dim], shape[1 - form.dim]
     size = panel_elements("b", rows, cols, form.width, buffer.dtype)
     return Buffer(buffer.name, buffer.dtype, (int_const(size),), buffer.scope)
+
+
+def is_turnable(buffer: Buffer, target: Target) -> bool:
+    """Whether a packing can turn a tile: whole vectors of its rows become columns."""
+    shape = const_shape(buffer)
+    if buffer.scope == "global" or shape is None or len(shape) != 2 or buffer.dtype.bits < 16:
+        return False
+    lanes = target.vector_bits // buffer.dtype.bits
+    plain = str(buffer.dtype) in _TURNED
+    return plain and lanes > 1 and shape[0] % lanes == 0 and shape[1] > 1

@@ -6,6 +6,7 @@ step for a vector of iterations, and a serial loop in the body may go outside th
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from tileworkbench.compiler.analysis.access import (
@@ -18,13 +19,17 @@ from tileworkbench.compiler.analysis.access import (
 from tileworkbench.compiler.analysis.division import divide
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import add, binary, const, const_int, int_const, mul
-from tileworkbench.compiler.ir.expr import Binary, Call, Expr, Var
+from tileworkbench.compiler.ir.effects import Access
+from tileworkbench.compiler.ir.expr import Binary, Buffer, Call, Expr, Load, Var
 from tileworkbench.compiler.ir.loops import counting
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, substitute, walk
+from tileworkbench.compiler.ir.sizes import const_shape
 from tileworkbench.compiler.ir.stmt import For, LoopKind, Stmt, Store, seq
 from tileworkbench.compiler.ir.tile import Parallel
+from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.lower.vectors.context import Context, Vote
 from tileworkbench.compiler.lower.vectors.lanes import NotLanesError, run_in_lanes
+from tileworkbench.compiler.lower.vectors.panels import is_turnable, panel_form, panel_storage
 
 _MAX_LANES = 64
 CHAINS = 4
@@ -50,13 +55,49 @@ _SCORES = {
 
 
 def infer_layout(op: Parallel, context: Context) -> tuple[Vote, ...]:
-    """Every buffer of the body is taken by elements."""
+    """Every buffer of the body is taken by elements, row by row or down its columns."""
     reasons = {True: "is written inside T.Parallel", False: "is read inside T.Parallel"}
     votes = {
         access.buffer: Vote(access.buffer, reasons[access.writes])
         for access in element_accesses(op.body)
     }
+    for buffer in _read_down(op, context):
+        rows = const_int(buffer.shape[0]) or 0
+        layout = Layout.panels(const_shape(buffer) or (), 0, rows)
+        votes[buffer] = Vote(buffer, "is read down its columns inside T.Parallel", layout)
     return tuple(votes.values())
+
+
+def _read_down(op: Parallel, context: Context) -> list[Buffer]:
+    """The tiles that are only read, all of them, with neighbours of a vector below each other."""
+    uses: dict[Buffer, list[Access]] = {}
+    for access in element_accesses(op.body):
+        uses.setdefault(access.buffer, []).append(access)
+    extents = dict(zip(op.vars, op.extents, strict=True))
+    turned = [
+        buffer
+        for buffer, (use, *others) in uses.items()
+        if is_turnable(buffer, context.target)
+        and not use.writes
+        and all(other.indices == use.indices and not other.writes for other in others)
+        and tuple(extents.get(index) for index in use.indices) == buffer.shape  # type: ignore[call-overload]
+    ]
+    plan = _choose(op, context, but=turned) if turned else None
+    return [b for b in turned if plan is not None and uses[b][0].indices[0] is op.vars[plan.at]]
+
+
+def from_panels(op: Parallel) -> Parallel:
+    """The nest with loads of tiles that are kept in panels from where they are."""
+
+    def change(node: object) -> object:
+        form = panel_form(node.buffer) if isinstance(node, Load) else None
+        if form is None or not isinstance(node, Load):
+            return node
+        inside, outside = node.indices[form.dim], node.indices[1 - form.dim]
+        place = add(mul(outside, int_const(form.width)), inside)
+        return replace(node, buffer=panel_storage(node.buffer, form), indices=(place,))
+
+    return Rewriter(change)(op)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +136,11 @@ def _serial(var: Var, start: Expr, stop: Expr, body: Stmt, site: int) -> Stmt:
     return counting(var, stop, body, site, start)
 
 
-def _choose(op: Parallel, context: Context) -> _Plan | None:
-    """The loop variable along which most accesses are contiguous, the innermost of equals; None
-    where no vector pays.
+def _choose(op: Parallel, context: Context, but: Collection[Buffer] = ()) -> _Plan | None:
+    """The loop variable along which most accesses are contiguous, `but` for those of some buffers,
+    the innermost of equals; None where no vector pays.
     """
-    accesses = list(element_accesses(op.body))
+    accesses = [access for access in element_accesses(op.body) if access.buffer not in but]
     widest = max((max(access.buffer.dtype.bits, 8) for access in accesses), default=0)
     if not widest or not any(access.writes for access in accesses):
         return None

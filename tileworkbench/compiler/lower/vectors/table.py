@@ -55,6 +55,8 @@ def lower(stmt: st.Stmt, context: Context) -> st.Stmt:
             return reduce.lower(stmt, context)
         case tile.Scan():
             return scan.lower(stmt, context)
+        case tile.Parallel():
+            return parallel.from_panels(stmt)
         case st.Alloc(buffer):
             form = panel_form(buffer)
             return stmt if form is None else replace(stmt, buffer=panel_storage(buffer, form))
