@@ -261,6 +261,35 @@ def test_tiles_that_are_read_down_their_columns(shape, dtype):
     check_everywhere(kernel, {"A": a}, equals(B=a.T, C=twice, D=a))
 
 
+@pytest.mark.covering(1)
+@pytest.mark.parametrize("dtype", ["float32", "int32", "float16", "int8"])
+@pytest.mark.parametrize("block", [(16, 40), (80, 128)], ids=str)
+def test_tensors_that_are_read_down_their_columns(block, dtype):
+    """In every matrix of some, shifted beyond the edge, under a name, and along rows as well."""
+    rows, columns = block
+    a = random_array((2, 70, 70), dtype)
+
+    @T.prim_func
+    def kernel(A: T.Tensor((2, 70, 70), dtype)):
+        B, C = T.empty((2, 70, 70), dtype), T.empty((2, 70, 70), dtype)
+        with T.Kernel(T.ceildiv(70, columns), T.ceildiv(70, rows), 2) as (bx, by, bz):
+            for i, j in T.Parallel(rows, columns):
+                row, column = by * rows + i, bx * columns + j
+                B[bz, column, row] = A[bz, row, column]
+            for j, i in T.Parallel(columns, rows):
+                C[bz, bx * columns + j, by * rows + i] = (
+                    A[bz, by * rows + i + 3, bx * columns + j - 2]
+                    + A[bz, bx * columns + j, by * rows + i]
+                )
+        return B, C
+
+    turned = a.transpose(0, 2, 1)
+    shifted = np.zeros_like(turned)
+    shifted[:, 2:, :-3] = turned[:, :-2, 3:]
+    expected = (shifted + a).astype(storage(dtype))
+    check_everywhere(kernel, {"A": a}, equals(B=turned, C=expected))
+
+
 @pytest.mark.parametrize(("shape", "threads"), [((20, 12), 128), ((4, 24), 32), ((3, 32), 64)])
 def test_transposes(shape, threads):
     """Also where only some threads have an element to move: no barrier can be there."""

@@ -20,7 +20,7 @@ TARGETS = ("cpu", "sim:sm_80")
 SWITCHED = [
     (target, name) for target in TARGETS for name in optional_passes(resolve_target(target))
 ]
-QUICK = (*QUICK_PTX, "gelu", "gemv", "float32_matmul", "tall_softmax", "window_sums")
+QUICK = (*QUICK_PTX, "gelu", "gemv", "float32_matmul", "tall_softmax", "window_sums", "turned")
 PROGRAM = matmul(64, 64, 64, "float16", block_M=64, block_N=64)
 
 
@@ -58,7 +58,22 @@ def window_sums() -> Any:
     return sums, [x], windows.sum(2), windows.abs().sum(2)
 
 
-OWN = (float32_matmul, tall_softmax, window_sums)
+def turned() -> Any:
+    """A tensor that is read down its columns."""
+
+    @T.prim_func
+    def turn(X: T.Tensor((64, 64), "float32")):
+        Y = T.empty((64, 64), "float32")
+        with T.Kernel(2) as bx:
+            for i, j in T.Parallel(32, 64):
+                Y[j, bx * 32 + i] = X[bx * 32 + i, j]
+        return Y
+
+    x = torch.randn(64, 64)
+    return turn, [x], x.double().T, x.double().abs().T
+
+
+OWN = (float32_matmul, tall_softmax, window_sums, turned)
 MADE = {**CASES, **{case.__name__: case for case in OWN}}
 
 
@@ -78,6 +93,7 @@ def test_the_optional_passes() -> None:
         "split_rows",
         "merge_k_steps",
         "read_in_place",
+        "turn_reads",
         "fuse_loops",
         "interchange_loops",
         "vectorize_loops",
@@ -139,7 +155,8 @@ def test_a_function_is_compiled_without_a_pass() -> None:
             "flatten_buffers",
             "pass 'flatten_buffers' cannot be switched off: kernels for 'cpu:generic' need it\n"
             "hint: optional are simplify_expressions, widen_blocks, split_rows, merge_k_steps, "
-            "read_in_place, fuse_loops, interchange_loops, vectorize_loops, tabulate_codes",
+            "read_in_place, turn_reads, fuse_loops, interchange_loops, vectorize_loops, "
+            "tabulate_codes",
         ),
         (
             "fuse_loop",
@@ -149,7 +166,8 @@ def test_a_function_is_compiled_without_a_pass() -> None:
             "x",
             "'x' is not a pass of 'cpu:generic'\n"
             "hint: optional are simplify_expressions, widen_blocks, split_rows, merge_k_steps, "
-            "read_in_place, fuse_loops, interchange_loops, vectorize_loops, tabulate_codes",
+            "read_in_place, turn_reads, fuse_loops, interchange_loops, vectorize_loops, "
+            "tabulate_codes",
         ),
     ],
 )

@@ -21,6 +21,7 @@ from tileworkbench.compiler.passes.simplify_expressions import simplify_expressi
 from tileworkbench.compiler.passes.split_rows import split_rows
 from tileworkbench.compiler.passes.split_threads import SplitThreads
 from tileworkbench.compiler.passes.tabulate_codes import TabulateCodes
+from tileworkbench.compiler.passes.turn_reads import TurnReads
 from tileworkbench.compiler.passes.unite_clusters import unite_clusters
 from tileworkbench.compiler.passes.vectorize_loops import VectorizeLoops
 from tileworkbench.compiler.passes.widen_blocks import widen_blocks
@@ -49,6 +50,8 @@ def cpu_pipeline(target: Target) -> tuple[Pass, ...]:
         serialize_pipelines,
         # After tiles have grown, and before layouts: what is no tile has none.
         ReadInPlace(target),
+        # Copies that it adds are turned by the layouts of their tiles.
+        TurnReads(target),
         # Layouts before lowering: an operator is lowered for the layouts its neighbours agreed on.
         InferLayouts(target),
         LowerTileOperators(target),

@@ -9,6 +9,7 @@ from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import int_const
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.sizes import const_shape
+from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.layout.fragment import Fragment
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.target import Target
@@ -63,11 +64,7 @@ def panel_storage(buffer: Buffer, form: PanelForm) -> Buffer:
     return Buffer(buffer.name, buffer.dtype, (int_const(size),), buffer.scope)
 
 
-def is_turnable(buffer: Buffer, target: Target) -> bool:
+def can_turn(dtype: DType, rows: int, columns: int, target: Target) -> bool:
     """Whether a packing can turn a tile: whole vectors of its rows become columns."""
-    shape = const_shape(buffer)
-    if buffer.scope == "global" or shape is None or len(shape) != 2 or buffer.dtype.bits < 16:
-        return False
-    lanes = target.vector_bits // buffer.dtype.bits
-    plain = str(buffer.dtype) in _TURNED
-    return plain and lanes > 1 and shape[0] % lanes == 0 and shape[1] > 1
+    lanes = target.vector_bits // dtype.bits
+    return str(dtype) in _TURNED and lanes > 1 and rows % lanes == 0 and columns > 1

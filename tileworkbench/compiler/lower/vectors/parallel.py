@@ -29,7 +29,7 @@ from tileworkbench.compiler.ir.tile import Parallel
 from tileworkbench.compiler.layout.layout import Layout
 from tileworkbench.compiler.lower.vectors.context import Context, Vote
 from tileworkbench.compiler.lower.vectors.lanes import NotLanesError, run_in_lanes
-from tileworkbench.compiler.lower.vectors.panels import is_turnable, panel_form, panel_storage
+from tileworkbench.compiler.lower.vectors.panels import can_turn, panel_form, panel_storage
 
 _MAX_LANES = 64
 CHAINS = 4
@@ -77,13 +77,20 @@ def _read_down(op: Parallel, context: Context) -> list[Buffer]:
     turned = [
         buffer
         for buffer, (use, *others) in uses.items()
-        if is_turnable(buffer, context.target)
+        if _is_turnable(buffer, context)
         and not use.writes
         and all(other.indices == use.indices and not other.writes for other in others)
         and tuple(extents.get(index) for index in use.indices) == buffer.shape  # type: ignore[call-overload]
     ]
-    plan = _choose(op, context, but=turned) if turned else None
+    plan = choose(op, context, but=turned) if turned else None
     return [b for b in turned if plan is not None and uses[b][0].indices[0] is op.vars[plan.at]]
+
+
+def _is_turnable(buffer: Buffer, context: Context) -> bool:
+    shape = const_shape(buffer) or ()
+    if buffer.scope == "global" or len(shape) != 2:
+        return False
+    return can_turn(buffer.dtype, shape[0], shape[1], context.target)
 
 
 def from_panels(op: Parallel) -> Parallel:
@@ -101,7 +108,7 @@ def from_panels(op: Parallel) -> Parallel:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class Plan:
     """The position of the vector dimension among the loop variables, and the number of lanes."""
 
     at: int
@@ -112,7 +119,7 @@ def lower(op: Parallel, context: Context) -> Stmt:
     """Serial loops in the order written around the vector dimension, with what its extent leaves
     over after it.
     """
-    plan = _choose(op, context)
+    plan = choose(op, context)
     if plan is not None:
         try:
             inner = _vectorize(op, plan, context)
@@ -136,7 +143,7 @@ def _serial(var: Var, start: Expr, stop: Expr, body: Stmt, site: int) -> Stmt:
     return counting(var, stop, body, site, start)
 
 
-def _choose(op: Parallel, context: Context, but: Collection[Buffer] = ()) -> _Plan | None:
+def choose(op: Parallel, context: Context, but: Collection[Buffer] = ()) -> Plan | None:
     """The loop variable along which most accesses are contiguous, `but` for those of some buffers,
     the innermost of equals; None where no vector pays.
     """
@@ -160,7 +167,7 @@ def _choose(op: Parallel, context: Context, but: Collection[Buffer] = ()) -> _Pl
         ]
         score = sum(_SCORES.get(move, -1000) for move in moves)
         if score > best_score:
-            best, best_score = _Plan(at, lanes), score
+            best, best_score = Plan(at, lanes), score
     return best
 
 
@@ -173,7 +180,7 @@ def _is_long(op: Parallel) -> bool:
     )
 
 
-def _vectorize(op: Parallel, plan: _Plan, context: Context) -> Stmt:
+def _vectorize(op: Parallel, plan: Plan, context: Context) -> Stmt:
     """The loop over the vector dimension: whole vectors, then narrower ones or single iterations
     for the rest.
     """
