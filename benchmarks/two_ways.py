@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from common import markdown_table
+from common import environment, markdown_table, write_results
+from cost_cases import CASES, Case
 from cost_model import inputs_of
 from in_turn import in_turn, usual
 
@@ -14,6 +16,41 @@ import tileworkbench as tw
 from tileworkbench.compiler.driver import clear_memory_cache
 
 TARGETS = ("cpu", "cpu:avx2")
+
+
+def compare_cases(
+    name: str, doc: str, heads: tuple[str, str], other: Callable[[Any, str], Any]
+) -> None:
+    """Compare the kernels of `cost_cases.py`, with tiles from the beginning, the middle and the end
+    of their lists, with what `other` makes of a program for a target; write the results as `name`.
+    """
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a fifth of it, nothing written")
+    parser.add_argument("--only", default="", help="a part of the names of kernels")
+    options = parser.parse_args()
+    facts = environment(("tileworkbench", "llvmlite"))
+    tw.set_num_threads(1)
+    seconds = 0.15 if options.quick else 0.8
+    cases = [case for case in CASES if options.only in case.name]
+    data = [row for case in cases for row in _compared(case, other, seconds)]
+    text = told(heads, data)
+    print(text)
+    if not options.quick and not options.only:
+        print(f"\nwritten to {write_results(name, facts, data, text)}")
+
+
+def _compared(
+    case: Case, other: Callable[[Any, str], Any], seconds: float
+) -> Iterator[dict[str, Any]]:
+    """Milliseconds of a call by target and tiles; nothing where the code is the same."""
+    tiles = case.configurations
+    for at in dict.fromkeys((0, len(tiles) // 2, len(tiles) - 1)):
+        program = case.make(**case.constants, **tiles[at])
+        for target in TARGETS:
+            kernels = (tw.compile(program, target=target), other(program, target))
+            if kernels[0].source != kernels[1].source:
+                times = milliseconds(kernels, 100, seconds)
+                yield {"kernel": case.label(tiles[at]), "target": target, "ms": times}
 
 
 def compiled_with(owner: Any, name: str, value: Any, program: Any, target: str) -> Any:

@@ -41,7 +41,7 @@ from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body
 from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, Pointer, Seq, Stmt, seq
 from tileworkbench.compiler.lower.shared.nest_groups import Member, NestGroup, touches
-from tileworkbench.compiler.lower.shared.strips import VECTORS, Strips, strip_of
+from tileworkbench.compiler.lower.shared.strips import Strips, strip_of
 from tileworkbench.compiler.passes.optional import optional
 from tileworkbench.compiler.target import Target
 
@@ -105,8 +105,8 @@ class _Interchange:
             if buffer in sums | own and _fits(buffer) and group.stays(buffer)
         ]
         bits = max(max(use.buffer.dtype.bits, 8) for use in group.uses())
-        widest = VECTORS // 2 if any(each.rows_share for each in group.repeated) else VECTORS
-        sizes = strip_of(group.extents, self.vector_bits // bits, widest)
+        shared = any(each.rows_share for each in group.repeated)
+        sizes = strip_of(group.extents, self.vector_bits // bits, shared=shared)
         if sums.isdisjoint(held) or sizes == group.extents:
             return stmts
         kept = frozenset(held) - own

@@ -24,21 +24,22 @@ or more. So many neighbours, 512 bytes, come from memory as fast as whole rows d
 """
 
 
-def strip_width(extent: int, lanes: int, vectors: int = VECTORS) -> int:
+def strip_width(extent: int, lanes: int, *, shared: bool = False) -> int:
     """Columns of a strip of `extent` columns: of those that fit the registers the most that leave
-    no rest.
+    no rest. Half of them where what is loaded is `shared` by rows, for two rows then fit.
     """
+    vectors = VECTORS // 2 if shared else VECTORS
     most = lanes * vectors
     widths = [width for width in range(most, most // 2, -lanes) if extent % width == 0]
-    return widths[0] if widths else min(most, extent)
+    return widths[0] if extent > most and widths else min(most, extent)
 
 
-def strip_of(extents: Sequence[int], lanes: int, vectors: int) -> list[int]:
-    """Points of a strip along each dimension: of the last one at most `vectors`, then rows."""
-    width = strip_width(extents[-1], lanes, vectors)
+def strip_of(extents: Sequence[int], lanes: int, *, shared: bool) -> list[int]:
+    """Points of a strip along each dimension: its columns, then as many rows as fit."""
+    width = strip_width(extents[-1], lanes, shared=shared)
     sizes, left = [width], VECTORS // -(-width // lanes)
     for extent in reversed(extents[:-1]):
-        size = max(each for each in range(1, left + 1) if extent % each == 0)
+        size = max(each for each in range(1, min(left, extent) + 1) if extent % each == 0)
         sizes.insert(0, size)
         left //= size
     return sizes
