@@ -1,4 +1,4 @@
-"""`T.reduce_*`: vector accumulators along the last dimension, element-wise steps along the others.
+"""`T.reduce_*`: vectors of partial results, of each row or of strips of columns.
 
 Combination happens in the destination's dtype; 16-bit floats are combined in float32 and rounded
 once. NaN is ignored by maxima and minima unless `nan_propagate`.
@@ -46,9 +46,7 @@ def _horizontal(kind: ReduceKind, vector: Expr, nan_propagate: bool) -> Expr:
 
 
 def lower(op: Reduce, context: Context) -> Stmt:
-    """Loops over the kept dimensions around one reduction each, or around one element-wise step per
-    reduced index.
-    """
+    """Loops over the kept dimensions around the reduction of a row, or of the columns of a strip."""
     lowering = _Lowering(op, context)
     return lowering.along_rows() if op.dim == len(op.src.shape) - 1 else lowering.along_columns()
 
