@@ -72,11 +72,15 @@ def make_view(kernel: Kernel, roofline: bool) -> KernelView:
     machine, points = roofline_of(kernel, roofline)
     if machine is None or not points:
         return made
+    return replace(made, machine=machine, points=_with_trail(kernel, machine, points))
+
+
+def _with_trail(
+    kernel: Kernel, machine: Machine, points: Sequence[Point]
+) -> tuple[Point, ...]:
+    """The points of a kernel with its earlier versions and what was counted of it."""
     trail = kernel.trail.on(machine.name)
-    trailed = tuple(
-        replace(point, trail=trail, counted=counted_for(kernel, point)) for point in points
-    )
-    return replace(made, machine=machine, points=trailed)
+    return tuple(replace(each, trail=trail, counted=counted_for(kernel, each)) for each in points)
 
 
 def _edited(kernel: Kernel) -> str:
@@ -156,7 +160,7 @@ def place_of(kernel: Kernel, measures: bool) -> tuple[Machine | None, tuple[Poin
         return None, ()
     machine, points = roofline_of(kernel, True)
     if machine is not None:
-        return machine, points
+        return machine, _with_trail(kernel, machine, points)
     return known_machine() if target.kind == "cpu" else published(target.arch), ()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from tileworkbench.compiler.fast_dataclass import dataclass
@@ -85,22 +84,13 @@ def compare_views(views: Sequence[KernelView], live: bool) -> tuple[Compared, ..
     """The card and every view that some kernel has. What depends on the host or was measured is
     left out unless `live`.
     """
-    views = placed(views) if live else views
+    views = [view.placed() for view in views] if live else views
     compared = [Compared("card", "Card", _facts("card", views, live), ("",) * len(views))]
     for name, each in VIEWS.items():
         missing = tuple(each.missing(view) for view in views)
         if not all(missing):
             compared.append(Compared(name, each.title, _facts(name, views, live), missing))
     return tuple(compared)
-
-
-def placed(views: Sequence[KernelView]) -> tuple[KernelView, ...]:
-    """The views with their places under the roofs, where these are known without measuring."""
-    made = []
-    for view in views:
-        machine, points = (view.machine, view.points) if view.points else view.place(False)
-        made.append(replace(view, machine=machine, points=points))
-    return tuple(made)
 
 
 def _facts(name: str, views: Sequence[KernelView], live: bool) -> tuple[Fact, ...]:
@@ -123,7 +113,7 @@ def _rows(name: str, view: KernelView, live: bool) -> Mapping[str, str]:
 
 def comparison_model(views: Sequence[KernelView], names: Sequence[str]) -> dict[str, Any]:
     """What the browser shows: names, and each view with its rows and its joint picture."""
-    views = placed(views)
+    views = [view.placed() for view in views]
     parts = compare_views(views, live=True)
     return {
         "names": list(names),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tileworkbench.bench.points import CountedLevel, Machine, Point
@@ -174,6 +175,15 @@ class KernelView:
     def target_kind(self) -> str:
         """``cpu`` or ``gpu``."""
         return "cpu" if self.record.target.partition(":")[0] == "cpu" else "gpu"
+
+    def placed(self, measures: bool = False) -> KernelView:
+        """The same with its place under the roofs, where it is known or this machine may be
+        measured for it.
+        """
+        if self.points:
+            return self
+        machine, points = self.place(measures)
+        return replace(self, machine=machine, points=points)
 
     @property
     def intensity(self) -> float | None:
