@@ -13,6 +13,7 @@ import tileworkbench as tw
 from tests.browser.lab import WAIT_MS
 from tests.viz.tiled import compiled
 from tileworkbench.kernels import matmul
+from tileworkbench.viz.model.views import view_html
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,6 +58,20 @@ def test_a_narrow_card_is_readable(page: Page) -> None:
         drawing.wait_for()
         scale = drawing.evaluate("svg => svg.getScreenCTM().a")
         assert 11 * scale >= 9, name
+
+
+def test_pictures_of_a_narrow_page_keep_their_shape(browser: Browser) -> None:
+    kernel = tw.compile(matmul(256, 256, 256, "float16"), target="sim:sm_80")
+    opened = browser.new_page(viewport={"width": 420, "height": 900})
+    opened.set_content(view_html(kernel.view(), "layouts"))
+    shapes = opened.locator("img").evaluate_all(
+        "all => all.map(each => [each.clientWidth, each.clientHeight,"
+        " each.naturalWidth, each.naturalHeight])"
+    )
+    assert any(width < natural for width, _, natural, _ in shapes)
+    for width, height, *natural in shapes:
+        assert height == pytest.approx(width * natural[1] / natural[0], abs=1)
+    opened.close()
 
 
 def test_threads_have_one_name_and_counts_say_of_what(page: Page) -> None:
