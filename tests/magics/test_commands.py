@@ -147,7 +147,8 @@ def test_peaks_of_a_busy_machine_say_so(
     found = Machine("a processor", (peak,), "by hand", "busy or shared machine: it was")
     monkeypatch.setattr(ceilings, "machine", lambda measure=False: found)
     assert notebook.run("%tile peaks").text == (
-        "a processor\n  float32       2 T       256.0 GFLOP/s  ±8%\nbusy or shared machine: it was"
+        "a processor\n  float32       2 T       256.0 GFLOP/s  ±8.1 %\n"
+        "busy or shared machine: it was"
     )
 
 

@@ -18,11 +18,10 @@ from tileworkbench.bench.points import (
     Ceiling,
     Machine,
     Point,
-    format_percent,
     judge,
     relevant_ceilings,
 )
-from tileworkbench.bench.units import format_bytes, format_count, format_time
+from tileworkbench.bench.units import format_bytes, format_count, format_percent, format_time
 from tileworkbench.compiler.layout import Fragment, Layout
 from tileworkbench.viz.model import diff
 from tileworkbench.viz.model.layout import elements_of

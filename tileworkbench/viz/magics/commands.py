@@ -9,6 +9,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 from tileworkbench.api import Jit, targets
+from tileworkbench.bench.units import format_percent
 from tileworkbench.compiler.device.host.cache import default_cache
 from tileworkbench.compiler.driver import clear_memory_cache
 from tileworkbench.tuning.autotune import Autotuned
@@ -187,7 +188,7 @@ class _Commands:
         peaks = machine(measure=bool(words))
         print(peaks.name)
         for each in peaks.ceilings:
-            sure = f"  ±{each.spread:.0%}" if peaks.busy else ""
+            sure = f"  ±{format_percent(each.spread)}" if peaks.busy else ""
             if each.shared:
                 sure = f"  seen {each.seen}"
             print(f"  {each.name:<12}{each.threads:>3} T{each.value:12.1f} {each.shown_unit}{sure}")

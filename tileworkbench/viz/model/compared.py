@@ -7,7 +7,7 @@ from typing import Any
 
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.viz.model import card, html
-from tileworkbench.viz.model.text import clip, title
+from tileworkbench.viz.model.text import clip
 from tileworkbench.viz.model.view import KernelView
 from tileworkbench.viz.model.views import VIEWS
 
@@ -59,25 +59,6 @@ class Compared:
             return ""
         verb = "differs" if count == 1 else "differ"
         return f"{count} of {total} rows {verb}" if count else "no difference"
-
-
-def names_of(views: Sequence[KernelView], versions: Sequence[int]) -> tuple[str, ...]:
-    """A name for each kernel that no other has: the constants that differ, then target, version or
-    number.
-
-    `versions` are those of the cell that made each, 0 where nobody counts them.
-    """
-    records = [view.record for view in views]
-    first, *others = records
-    same = [each for each in first.constants if all(each in r.constants for r in others)]
-    names = [title(record, same) for record in records]
-    if len({record.target for record in records}) > 1:
-        names = [f"{name} {record.target}" for name, record in zip(names, records, strict=True)]
-    for suffixes in (versions, range(1, len(names) + 1)):
-        if len(set(names)) < len(names) and len(set(suffixes)) > 1 and all(suffixes):
-            word = "version " if suffixes is versions else "#"
-            names = [f"{name} {word}{n}" for name, n in zip(names, suffixes, strict=True)]
-    return tuple(names)
 
 
 def compare_views(views: Sequence[KernelView], live: bool) -> tuple[Compared, ...]:

@@ -13,11 +13,10 @@ from tileworkbench.bench.points import (
     Machine,
     Point,
     explain_levels,
-    format_percent,
     format_rate,
     judge,
 )
-from tileworkbench.bench.units import format_bytes, format_time, rate_unit
+from tileworkbench.bench.units import format_bytes, format_percent, format_time, rate_unit
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.causes_svg import WIDTH as BARS_WIDTH
 from tileworkbench.viz.model.causes_svg import causes_svg, unexplained

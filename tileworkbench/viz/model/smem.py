@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tileworkbench.bench.units import format_bytes
+from tileworkbench.bench.units import format_bytes, format_percent
 from tileworkbench.compiler.analysis.occupancy import Occupancy, occupancy
 from tileworkbench.compiler.machine.rates import rates_of
 from tileworkbench.compiler.machine.tables import ARCHITECTURES, machine_of
@@ -113,7 +113,7 @@ def sentences(view: KernelView, shared: SharedMemory) -> list[str]:
         texts.append(
             f"On {blocks.arch} a {unit} holds {blocks.blocks} "
             f"block{'s' if blocks.blocks != 1 else ''} at once, {blocks.warps} of "
-            f"{blocks.warps_most} {warp}s ({blocks.fraction * 100:.0f} %); the limit is "
+            f"{blocks.warps_most} {warp}s ({format_percent(blocks.fraction)}); the limit is "
             f"{blocks.limited_by}."
         )
         if blocks.advice:
