@@ -57,6 +57,7 @@ def make_view(kernel: Kernel, roofline: bool) -> KernelView:
         debugging=kernel,
         replays=kernel,
         line_traffic=kernel._counted if kernel._counts_lines else None,
+        line=kernel._line,
         annotated=kernel._annotated,
         line_costs=lambda: [cost.to_dict() for cost in kernel.line_costs],
         occupancy=kernel.occupancy,

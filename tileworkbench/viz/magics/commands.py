@@ -130,8 +130,9 @@ class _Commands:
             layouts = ", ".join(LAYOUTS)
             raise UsageError(f"%tile apply takes a kernel, a tile and a layout: {layouts}")
         kernel = self._kernel(words)
-        tile = find_tile(kernel.view(), words[1])
-        text = cell_with(kernel.record, tile, choose(tile, words[2]).line)
+        view = kernel.view()
+        tile = find_tile(view, words[1])
+        text = cell_with(view.record, tile, choose(tile, words[2]).line, view.line)
         self._shell.set_next_input(text)
 
     def run_layout(self, words: list[str]) -> Any:

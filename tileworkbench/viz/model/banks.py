@@ -164,7 +164,7 @@ def _access(tile: SharedTile, access: WarpAccess, patterns: Patterns) -> dict[st
 
 
 def _tile(view: KernelView, tile: SharedTile) -> dict[str, Any]:
-    before, _, after = cell_with(view.record, tile, _MARK).partition(_MARK)
+    before, _, after = cell_with(view.record, tile, _MARK, view.line).partition(_MARK)
     return {
         "name": tile.name,
         "dtype": tile.dtype,

@@ -125,6 +125,7 @@ class KernelView:
         line_costs: gives the costs of each line as plain data, counted when they are looked at.
         line_traffic: what a run was counted to move, by line, or why it was not; None where that
             was not asked for.
+        line: what stood behind the `%%tile` that compiled it, None where nothing did.
         annotated: whether the card opens at the costs of its lines.
         shared: the shared buffers of a block over address and time, of each launch that has any.
         pipelining: tells of the software pipelines, predicted and simulated.
@@ -154,6 +155,7 @@ class KernelView:
     variants: tuple[str, ...] = ()
     line_costs: Callable[[], list[dict[str, Any]]] = list
     line_traffic: LineTraffic | str | None = None
+    line: str | None = None
     annotated: bool = False
     shared: tuple[SharedMemory, ...] = ()
     pipelining: Pipelining | None = None
