@@ -205,13 +205,15 @@ class Scope(Names):
     def _counted(self, values: Iterator[Any]) -> Iterator[Any]:
         """The same; what the loop's targets are called is known inside."""
         names, outer = self.builder.hints, self.builder.counters
-        for value in values:
-            targets = value if isinstance(value, tuple) else (value,)
-            if len(names) == len(targets):
-                counters = [(name, each.expr) for name, each in zip(names, targets, strict=True)]
-                self.builder.counters = [*outer, *counters]
-            yield value
-        self.builder.counters = outer
+        try:
+            for value in values:
+                targets = value if isinstance(value, tuple) else (value,)
+                if len(names) == len(targets):
+                    pairs = zip(names, targets, strict=True)
+                    self.builder.counters = [*outer, *((name, each.expr) for name, each in pairs)]
+                yield value
+        finally:  # Python's `break` closes the generator here
+            self.builder.counters = outer
 
     def _inside(self, values: Iterator[Any]) -> Iterator[Any]:
         self.builder.scopes.append(self)
