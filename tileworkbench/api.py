@@ -319,7 +319,7 @@ class Jit:
         kernel = None if form is None else self._forms.get(form)
         if kernel is None:
             specialisation, run_time = eager.bind(args, kwargs)
-            kernel = self._compile_eager(eager, specialisation)
+            kernel = self._compile_eager(eager, specialisation, run_time)
             if form is not None and len(run_time) == len(args):
                 self._forms[form] = kernel
             self.kernel = kernel
@@ -388,7 +388,7 @@ class Jit:
         if self._eager is None:
             return self._compile_lazy(args, kwargs), ()
         specialisation, run_time = self._eager.bind(args, kwargs)
-        return self._compile_eager(self._eager, specialisation), run_time
+        return self._compile_eager(self._eager, specialisation, run_time), run_time
 
     def trace(self, *args: Any, **kwargs: Any) -> Program:
         """The program that a call or `compile` with these arguments compiles, before any pass."""
@@ -475,13 +475,18 @@ class Jit:
         constants = tuple((name, repr(value)) for name, value in shown.items())
         return replace(self.options, constants=constants)
 
-    def _compile_eager(self, eager: EagerFunction, specialisation: Any) -> Kernel:
+    def _compile_eager(
+        self, eager: EagerFunction, specialisation: Any, run_time: tuple[Any, ...] | None = None
+    ) -> Kernel:
+        """The kernel, which is kept unless it refuses the arguments of a call."""
         known = self._kernels.get(specialisation)
         if known is None:
             start = time.perf_counter()
             recipe = self._eager_recipe(eager, specialisation)
             known = recipe.compile(self._make, (time.perf_counter() - start) * 1e6)
-            self._kernels[specialisation] = known
+        if run_time is not None:
+            known.compiled.signature.bind(run_time)
+        self._kernels[specialisation] = known
         return known
 
     def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

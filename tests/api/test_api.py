@@ -13,6 +13,7 @@ import tileworkbench as tw
 import tileworkbench.language as T
 from tileworkbench.compiler.device.nvidia.driver import missing_device
 from tileworkbench.compiler.device.nvidia.nvrtc import missing_nvrtc
+from tileworkbench.compiler.diagnostics import ArgumentError
 
 
 @tw.jit
@@ -76,6 +77,20 @@ def test_an_eager_kernel_is_compiled_once_for_each_shape() -> None:
         assert found.shape == (rows, 4) and found.eq(2).all()
     assert repr(fresh) == "<tw.jit double: eager, 2 compiled>"
     assert fresh.kernel is not None and fresh.kernel.record.constants == (("M", "5"), ("N", "4"))
+
+
+def test_a_refused_call_leaves_no_kernel() -> None:
+    fresh = double.with_target(None)
+    fresh(torch.ones(3, 4))
+    fresh(torch.ones(5, 4))
+    kept = fresh.kernel
+    wrong = [torch.ones(7, 4).double(), torch.ones(4, 7).t(), torch.ones(7, 4, device="meta")]
+    wrong.append(torch.ones(3, 4).double())  # of a shape that is compiled
+    for given in wrong:
+        for call in (fresh, fresh.bench, fresh.prepare):  # type: ignore[attr-defined]
+            with pytest.raises(ArgumentError, match="'double': 'A' "):
+                call(given)
+            assert repr(fresh) == "<tw.jit double: eager, 2 compiled>" and fresh.kernel is kept
 
 
 def test_a_function_has_what_its_last_kernel_has() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from typing import Any
 
 import pytest
@@ -121,6 +122,8 @@ class TestSuggest:
             *("block_M", "block_N", "block_K", "threads", "predicted", "most", "time", "shared"),
             *("registers", "occupancy", "conflicts"),
         ]
+        assert [line[:1] for line in text[1:4]] == ["*", " ", " "]
+        assert re.search(r"idle multiprocessors \d+ %  ", text[1])
         assert text[-2:] == [
             "1 refused:",
             "block_M=128 block_N=256 block_K=32 threads=128: its tiles take 256 registers of a "
@@ -130,7 +133,7 @@ class TestSuggest:
         crowd = dataclasses.replace(found, refused=found.refused * 12)
         assert str(crowd).splitlines()[-1] == "and 2 more, see 'refused'"
         assert repr(found).startswith(
-            "<suggestions for matmul sim:sm_90a | 3 ranked, 1 refused | best"
+            "<suggestions for matmul sim:sm_90a | 3 ranked, 1 refused | best block_M="
         )
         page = found._repr_html_()
         assert "1 refused" in page and "its tiles take 256 registers" in page

@@ -198,8 +198,9 @@ def test_predictions_are_judged_by_what_was_measured() -> None:
     assert rank == pytest.approx(0.8)
     text = str(swept).splitlines()
     assert text[0].split() == ["n", "time", "predicted", "most", "time"]
+    assert [line[:1] for line in text[1:5]] == ["*", " ", " ", " "]  # the best is marked
     assert text[-1] == (
-        "the prediction is 38% off (median); rank correlation with what was measured 0.80"
+        "the prediction is 38 % off (median); rank correlation with what was measured 0.80"
     )
     assert "rank correlation" in swept._repr_html_()
     assert Sweep("k", "cpu", {"n": (0, 1)}, tuple(points[:2])).quality is None

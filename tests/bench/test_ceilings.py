@@ -223,8 +223,8 @@ def test_what_a_busy_machine_reached_is_possible() -> None:
     assert [ceiling.value for ceiling in found.ceilings] == [310.0, 250.0]
     assert found == best_of(seen(310.0, 200.0), seen(300.0, 250.0, busy=True))
     assert found.doubt == (
-        "busy or shared machine: ceilings are the best seen, ±25% (the best sample of float32, "
-        "2 T, is 25.0% above the third best); '%tile peaks --measure' measures again and keeps the "
+        "busy or shared machine: ceilings are the best seen, ±25 % (the best sample of float32, "
+        "2 T, is 25 % above the third best); '%tile peaks --measure' measures again and keeps the "
         "better"
     )
 
@@ -403,12 +403,12 @@ def test_a_machine_that_may_be_a_guest_counts_as_one(
     [
         (
             *(Rate(190.0, True), Disturbance(others=0.48), 5),
-            "other programs took 48% of the processor",
+            "other programs took 48 % of the processor",
         ),
-        (Rate(190.0, True), Disturbance(host=0.03), 5, "the host took 3% of it"),
+        (Rate(190.0, True), Disturbance(host=0.03), 5, "the host took 3 % of it"),
         (
             *(Rate(190.0, True, 0.31), Disturbance(), 31),
-            "the best sample of L1, 2 T, is 31.0% above the third best",
+            "the best sample of L1, 2 T, is 31 % above the third best",
         ),
         (
             *(Rate(190.0, False), Disturbance(), 5),
@@ -426,7 +426,7 @@ def test_a_busy_machine_says_what_was_seen(
 ) -> None:
     found = to_machine("m", {**RATES, ("L1", 2): rate}, [1, 2], disturbance)
     assert found.doubt == (
-        f"busy or shared machine: ceilings are the best seen, ±{spread}% ({reason}); "
+        f"busy or shared machine: ceilings are the best seen, ±{spread} % ({reason}); "
         "'%tile peaks --measure' measures again and keeps the better"
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.lab import WAIT_MS, LabServer, NotebookPage, write_notebook
 from tileworkbench.viz.model.views import VIEWS
@@ -52,7 +53,8 @@ def test_only_what_differs_is_loud_and_each_view_is_there(notebook: NotebookPage
     assert label.evaluate("label => label.scrollWidth <= label.clientWidth")
     title = view.locator(".tw-title").first
     title.evaluate("title => { title.textContent = 'block_M=128,'.repeat(20); }")
-    assert title.evaluate("title => title.scrollWidth <= title.clientWidth")
+    card, name = view.bounding_box(), title.bounding_box()
+    assert card is not None and name is not None and name["width"] <= card["width"]
     tabs = view.get_by_role("tab")
     titles = [text.rstrip("0123456789").strip() for text in tabs.all_inner_texts()]
     shown = [each.title for each in VIEWS.values() if each.title in titles]
@@ -63,6 +65,8 @@ def test_only_what_differs_is_loud_and_each_view_is_there(notebook: NotebookPage
     pane = view.locator(".tw-pane-layouts")
     pane.get_by_text("no difference", exact=True).wait_for()
     assert pane.locator(".tw-differs").count() == 0
+    view.get_by_role("tab", name="Global memory").click()
+    expect(view.get_by_text("No difference in 1 row", exact=True)).to_be_visible()
     # The views themselves stand beside each other, and answer.
     view.get_by_role("tab", name="Pipeline").click()
     sides = view.locator(".tw-pane-pipeline .tw-side")

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from playwright.sync_api import expect
+
 from tests.browser.lab import WAIT_MS, LabServer, NotebookPage, write_notebook
 
 if TYPE_CHECKING:
@@ -69,12 +71,18 @@ def test_a_block_lights_its_elements(
     picture = view.locator("canvas").nth(3)
     picture.focus()
     notebook.page.keyboard.press("ArrowRight")
-    assert "C[192, 192]" in view.locator(".tw-info").inner_text()
-    assert "thread" in view.locator(".tw-info").inner_text()
+    told = view.locator("figure").nth(3).locator(".tw-cell-told")  # below the picture itself
+    assert told.inner_text() == (
+        "C[192, 192]: 1 store of one · 1 block, the first is 15 · by block (3, 3): 1 · thread 0"
+    )
+    assert [each.inner_text() for each in view.locator(".tw-cell-told").all()[:2]] == ["", ""]
     view.get_by_role("button", name="All blocks").click()
     view.get_by_text("the first block that loads it").first.wait_for()
     view.get_by_role("button", name="Whole tensors").click()
     view.get_by_text("a cell is 4×4 elements").first.wait_for()
+    picture.click(position={"x": 60, "y": 60})  # what is told of the cell stays
+    expect(told).to_contain_text("16 elements touched · at most 1 store of one · 1 block")
+    expect(told).to_contain_text("by block (0, 0): 1")
 
     card = notebook.output(1).locator(".tw-card")
     card.get_by_role("tab", name="Footprint").click()

@@ -16,6 +16,7 @@ from tests.viz.test_prints import ONES, printing
 card = printing.with_target("sim:sm_80").compile()
 card""",
     'printing.with_target("cpu").compile().with_inputs(ONES).show("prints")',
+    "card.show('code')",  # whose styles come behind those of the prints
 ]
 
 

@@ -116,10 +116,11 @@ def test_three_planted_bugs_open_at_their_moment(
     assert legend == empty
     race.get_by_role("button", name="Step on").click()
     where.get_by_text("Step 3 of 5").wait_for()
-    race.evaluate("view => { view.style.width = '460px'; }")
+    view = race.locator(".tw-replay")
+    view.evaluate("view => { view.style.width = '460px'; }")
     source = race.locator(".tw-replay-source")
-    assert source.evaluate("node => node.clientWidth") > 400
-    race.evaluate("view => { view.style.width = ''; }")
+    assert 400 < source.evaluate("node => node.clientWidth") <= 460
+    view.evaluate("view => { view.style.width = ''; }")
     value = re.search(r"value\s+([\d.]+)", settled(race, "tile", 0.5, 0.5))
     assert value is not None and 1 <= float(value[1]) < 2  # as the inputs are
     race.get_by_label("Step", exact=True).fill("5")

@@ -164,6 +164,12 @@ def test_the_card_of_a_kernel_nobody_ran_says_what_bounds_it(
     bound.get_by_role("button", name="Measure").click()
     notebook.output(0).locator(".tw-bound[data-told=true]").wait_for()
     assert "(predicted; " in bound.inner_text()
+    # With that it has a place under the roofs. The tab takes the focus of the button that is gone.
+    expect(notebook.output(0).get_by_role("tab", name="Card")).to_be_focused()
+    assert "Roofline" not in notebook.output(0).locator(".tw-absent").inner_text()
+    notebook.output(0).get_by_role("tab", name="Roofline").click()
+    notebook.output(0).locator(".tw-pane-roofline .tw-verdict").wait_for()
+    notebook.output(0).get_by_role("tab", name="Card").click()
     bound.get_by_role("button", name="show line").click()
     notebook.output(0).locator(".tw-pane-source").wait_for()
     alone = notebook.output(1)

@@ -13,6 +13,7 @@ import tileworkbench as tw
 from tests.browser.lab import WAIT_MS
 from tests.viz.tiled import compiled
 from tileworkbench.kernels import matmul
+from tileworkbench.viz.model.views import view_html
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +31,14 @@ def page(browser: Browser, tmp_path: Path, request: pytest.FixtureRequest) -> It
     opened.locator(".tw-card").evaluate(f"card => card.style.width = '{CARD}px'")
     yield opened
     opened.close()
+
+
+# How many lines each part of a row has.
+LINES = """row => [...row.children].map(part => {
+  const range = document.createRange();
+  range.selectNodeContents(part);
+  return range.getClientRects().length;
+})"""
 
 
 def top(part: Locator) -> float:
@@ -57,6 +66,20 @@ def test_a_narrow_card_is_readable(page: Page) -> None:
         drawing.wait_for()
         scale = drawing.evaluate("svg => svg.getScreenCTM().a")
         assert 11 * scale >= 9, name
+
+
+def test_pictures_of_a_narrow_page_keep_their_shape(browser: Browser) -> None:
+    kernel = tw.compile(matmul(256, 256, 256, "float16"), target="sim:sm_80")
+    opened = browser.new_page(viewport={"width": 420, "height": 900})
+    opened.set_content(view_html(kernel.view(), "layouts"))
+    shapes = opened.locator("img").evaluate_all(
+        "all => all.map(each => [each.clientWidth, each.clientHeight,"
+        " each.naturalWidth, each.naturalHeight])"
+    )
+    assert any(width < natural for width, _, natural, _ in shapes)
+    for width, height, *natural in shapes:
+        assert height == pytest.approx(width * natural[1] / natural[0], abs=1)
+    opened.close()
 
 
 def test_threads_have_one_name_and_counts_say_of_what(page: Page) -> None:
@@ -128,7 +151,9 @@ def test_what_is_not_shown_is_told(browser: Browser, tmp_path: Path) -> None:
     opened.locator("[data-tab=banks]").click()
     opened.get_by_text("32.00×").first.click()
     opened.locator(".tw-banks[data-degree='32']").wait_for()
-    assert "and 24 more" in opened.locator(".tw-banks .tw-info").inner_text()
+    many = opened.locator(".tw-banks .tw-info .tw-row").filter(has_text="and 24 more")
+    lines = many.evaluate(LINES)
+    assert lines[0] == 1 < lines[1]  # the value has several lines, its label one
     kernel = tw.compile(matmul(256, 256, 256, block_M=128), target="cpu")
     opened.goto(kernel.save(tmp_path / "cpu.html").as_uri())
     opened.locator("[data-tab=banks]").click()

@@ -217,7 +217,7 @@ def test_elements_that_may_differ(installed: None) -> None:
     with pytest.raises(AssertionError) as caught:
         close(a, b)
     assert str(caught.value) == (
-        "the result disagrees with the reference in 2 of 1000 elements, 0.100% may: first at [7], "
+        "the result disagrees with the reference in 2 of 1000 elements, 0.1 % may: first at [7], "
         "where it is 0 instead of 1; largest error 2"
     )
     nan = torch.full((3,), float("nan"))

@@ -270,6 +270,10 @@ def test_constants_print_as_short_as_they_can(number, dtype: str, text: str) -> 
         ),
         ('@T.program(stage="tile")\ndef f():\n    T.copy(A, A)', "'A' is not a known buffer"),
         (
+            '@T.program(stage="tile")\ndef f():\n    T.print("x", loops=3)',
+            "'3' is not the loops by name, {'k': k}",
+        ),
+        (
             '@T.program(stage="tile")\ndef f():\n    T.assume(1 > 0, sure=True)',
             "'T.assume' has no keyword 'sure'",
         ),

@@ -282,7 +282,7 @@ class TestOrigin:
         row = Tiles("matmul", "cpu", {"block_M": 64, "block_N": 32}, "", 1.0, 18)
         assert str(row) == "block_M=64 block_N=32 (for cpu the first of 18 by predicted time)"
         assert replace(row, ratio=1.034).origin == (
-            "for cpu within 3.4% of the first of 18 by predicted time"
+            "for cpu within 3.4 % of the first of 18 by predicted time"
         )
         measured = replace(row, exception="measured 2026-11-28: 2.0 ms, the first 2.2")
         assert measured.origin == "for cpu, measured 2026-11-28: 2.0 ms, the first 2.2"

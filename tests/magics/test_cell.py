@@ -188,6 +188,8 @@ def test_constants_read_from_shapes_wait_for_a_call_or_come_from_D(notebook: Not
     waits = notebook.run(f"%%tile -o later{DYNAMIC}")
     assert waits.text == "double: compiled when it is called, for the shapes it gets"
     assert notebook.value("later is double")
+    half = notebook.run(f"%%tile -D M=3{DYNAMIC}")
+    assert half.text == f"{waits.text} (now with -D N=...)"
     runs = notebook.run(f"%%tile --run 'import torch; r = double(torch.ones(3, 5))'{DYNAMIC}")
     assert "double[M=3,N=5]" in runs.text
     given = notebook.run(f"%%tile -D M=4 -D N=6{DYNAMIC}")
@@ -303,7 +305,7 @@ def test_check_of_a_kernel_that_writes_to_a_parameter(notebook: Notebook) -> Non
 def test_bench(notebook: Notebook) -> None:
     done = notebook.run(f"%%tile --bench 2 -o k{SCALE}")
     measured, card = done.text.splitlines()
-    assert re.match(r"scale: [\d.]+ [µm]s \(quartiles [\d.]+ [µm]s and .* GB/s", measured)
+    assert re.match(r"scale: [\d.]+ [µm]s \(quartiles [\d.]+ [µm]s and .* [MG]B/s", measured)
     assert card.endswith(SCALE_TEXT)
     assert notebook.value("k.view().bench") is not None
     assert notebook.run(f"%%tile --bench -q{SCALE}").text == ""

@@ -75,6 +75,17 @@ def test_inputs_that_cannot_be_evaluated(notebook: Notebook) -> None:
     )
 
 
+def test_a_reference_that_is_misspelt(notebook: Notebook) -> None:
+    notebook.run("import torch")
+    assert notebook.run(f"%%tile --check torch.matmull{SCALE}").text == (
+        "UsageError: '--check torch.matmull': module 'torch' has no attribute 'matmull'; did you "
+        "mean 'matmul'?"
+    )
+    assert notebook.run(f"%%tile --check torhc.abs{SCALE}").text == (
+        "UsageError: '--check torhc.abs': name 'torhc' is not defined; did you mean 'torch'?"
+    )
+
+
 def test_sanitize_is_of_the_check_and_of_calls(notebook: Notebook) -> None:
     notebook.run("import torch; x = torch.full((64,), 300).int(); a = torch.randn(8)")
     reference = "'lambda x, a, n: torch.zeros(64)'"

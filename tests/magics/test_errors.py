@@ -204,6 +204,11 @@ def test_an_error_in_run_begins_at_the_flag(notebook: Notebook) -> None:
 USAGE = [
     ("%%tile --cehck x", "there is no flag '--cehck'; did you mean '--check'?"),
     ("%%tile --zzz", "there is no flag '--zzz'; see '%tile help'"),
+    (
+        "%%tile --from torch",
+        "there is no flag '--from'; a cell of plain torch code begins with "
+        "'%%tile torch --args x,w'",
+    ),
     ("%%tile --sho=card", "there is no flag '--sho=card'; did you mean '--show'?"),
     ("%%tile a b", "one kernel name is enough; 'b' is too many"),
     ("%%tile 3a", "'3a' is not a kernel name"),

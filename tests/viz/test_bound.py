@@ -17,6 +17,8 @@ from tileworkbench.compiler.record import Count
 from tileworkbench.viz.model.bound import bound_answer, bound_model
 from tileworkbench.viz.model.card import card_html, card_model
 from tileworkbench.viz.model.views import VIEWS
+from tileworkbench.viz.widgets.card import CardWidget
+from tileworkbench.workbench.inputs import make_inputs
 
 MACHINE = Machine("m", (Ceiling("DRAM", 10.0, "GB/s", 1), Ceiling("float32", 100.0, "GFLOP/s", 1)))
 CAUSES = Causes(
@@ -101,7 +103,7 @@ def test_a_cpu_kernel_has_it_when_asked(monkeypatch: pytest.MonkeyPatch) -> None
     assert card_model(kernel.view())["bound"] == {}
     assert "bound by" not in card_html(kernel.view())
     monkeypatch.setattr(ceilings, "known_machine", lambda: None)
-    assert bound_answer(kernel.view(), {}) == {
+    assert bound_answer(kernel.view().placed()) == {
         "text": "not known yet: the ceilings of this machine must be measured, which takes some "
         "seconds",
         "line": 0,
@@ -111,14 +113,22 @@ def test_a_cpu_kernel_has_it_when_asked(monkeypatch: pytest.MonkeyPatch) -> None
     machine = Machine("m", (*levels, Ceiling("float32", 1e2, "GFLOP/s", 1)))
     monkeypatch.setattr(ceilings, "known_machine", lambda: machine)
     monkeypatch.setattr(ceilings, "machine", lambda measure=False: machine)
-    assert "(predicted; " in bound_answer(kernel.view(), {})["text"]
+    assert "(predicted; " in bound_answer(kernel.view().placed())["text"]
+    assert "this machine's ceilings" in VIEWS["roofline"].missing(kernel.view())
+    kernel.bench(*make_inputs(kernel.program))
+    widget = CardWidget(kernel.view())
+    assert "; measured " in widget.answers()["bound"]({})["text"]
+    shown = widget.card
+    assert "Roofline" in dict(shown["tabs"]).values() and "Roofline" not in dict(shown["absent"])
+    assert [point["name"] for point in widget.roofline["points"]] == ["matmul"]
+    assert "roofline" not in card_html(widget.view)  # what was measured is for live views
 
 
 def test_what_is_not_known_says_why() -> None:
     view = kernel_view(machine=None, points=())
     view = replace(view, record=replace(view.record, target="sim:sm_100"))
     nobody = "no ceilings are published for what the code for sim:sm_100 uses"
-    assert bound_answer(view, {}) == {"text": f"not known: {nobody}", "line": 0}
+    assert bound_answer(view) == {"text": f"not known: {nobody}", "line": 0}
     assert VIEWS["roofline"].missing(view) == nobody
     view = replace(view, flops=Count(math.nan, "2*M"))
     sizes = (
@@ -127,7 +137,7 @@ def test_what_is_not_known_says_why() -> None:
     )
     assert VIEWS["roofline"].missing(view) == sizes
     known = replace(view, place=lambda measures: (MACHINE, ()))
-    assert bound_answer(known, {}) == {"text": f"not known: {sizes}", "line": 0}
+    assert bound_answer(known.placed()) == {"text": f"not known: {sizes}", "line": 0}
     assert VIEWS["roofline"].missing(kernel_view(machine=None, points=())) == (
         "this machine's ceilings were not asked for; 'show(\"roofline\")' measures them"
     )

@@ -18,11 +18,10 @@ from tileworkbench.bench.points import (
     Ceiling,
     Machine,
     Point,
-    format_percent,
     judge,
     relevant_ceilings,
 )
-from tileworkbench.bench.units import format_bytes, format_count, format_time
+from tileworkbench.bench.units import format_bytes, format_count, format_percent, format_time
 from tileworkbench.compiler.layout import Fragment, Layout
 from tileworkbench.viz.model import diff
 from tileworkbench.viz.model.layout import elements_of
@@ -43,7 +42,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def cells(buffer: BufferLayout) -> np.ndarray:
     """The colour of each cell of a layout's picture, which has a pixel for each."""
-    drawing, _, _ = grid_svg(tensor_picture(buffer))
+    drawing, _ = grid_svg(tensor_picture(buffer))
     image = b64decode(drawing.split("data:image/png;base64,")[1].split('"')[0])
     width, height = (int.from_bytes(image[at : at + 4], "big") for at in (16, 20))
     down, across, _ = grid_shape(buffer.layout.shape)

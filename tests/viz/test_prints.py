@@ -99,11 +99,41 @@ def test_iterations_of_a_parallel_loop() -> None:
     """As written they are no threads; lowered for a GPU they are."""
     ones = np.ones(64, np.float32)
     written = by_iterations.with_target("cpu").compile().prints(ones)
-    assert [(line.thread, line.iteration) for line in written.lines] == [(-1, (62,)), (-1, (63,))]
+    loops = [{"i": 62}, {"i": 63}]
+    assert [(line.thread, dict(line.loops)) for line in written.lines] == [(-1, at) for at in loops]
     lowered = by_iterations.with_target("sim:sm_80").compile().prints(ones)
-    assert {line.thread for line in lowered.lines} == {31}
+    assert [(line.thread, dict(line.loops)) for line in lowered.lines] == [(31, at) for at in loops]
     row = written.rows()[0]
-    assert (row["thread"], row["lane"], row["iteration"]) == (None, None, [62])
+    assert (row["thread"], row["lane"], row["loops"]) == (None, None, {"i": 62})
+
+
+@pytest.mark.parametrize("target", ["cpu", "sim:sm_80", "sim:sm_90a"])
+def test_loops_are_those_of_the_kernel_as_written(target: str) -> None:
+    """Whatever a target makes of them: cut loops have other variables, one iteration has none."""
+
+    @tw.jit
+    def nest(A: T.Tensor((32, 128), "float32")):
+        B = T.empty((32, 128), "float32")
+        with T.Kernel(1, threads=32):
+            tile = T.alloc_shared((32, 32), "float32")
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(A[0, k * 32], tile)
+                for i, j in T.Parallel(32, 32):
+                    B[i, k * 32 + j] = tile[i, j]
+                    if (i == 3) & (j > 29):
+                        T.print(7, "cut")
+            for k in T.serial(2, 5, 2):
+                for one in T.unroll(1):
+                    T.print(k + one, "again")
+            T.print(tile, "tile")
+        return B
+
+    found = nest.with_target(target).compile().prints(np.ones((32, 128), np.float32))
+    cut = [dict(line.loops) for line in found.select(text="cut").lines]
+    assert cut == [{"k": k, "i": 3, "j": j} for k in range(4) for j in (30, 31)]
+    again = [dict(line.loops) for line in found.select(text="again").lines]
+    assert again == [{"k": 2, "one": 0}, {"k": 4, "one": 0}]
+    assert {line.loops for line in found.select(text="tile").lines} == {()}
 
 
 def test_chosen_blocks_and_limits(monkeypatch: pytest.MonkeyPatch) -> None:

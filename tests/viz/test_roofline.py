@@ -184,7 +184,7 @@ def test_published_and_doubtful_ceilings_are_called_so() -> None:
     from tileworkbench.viz.widgets.figure import roofline_figure
 
     ceilings = tuple(replace(ceiling, threads=0) for ceiling in SIMPLE.ceilings)
-    doubt = "busy or shared machine: ceilings are the best seen, ±31%"
+    doubt = "busy or shared machine: ceilings are the best seen, ±31 %"
     for machine, caption in (
         (SIMPLE, "m"),
         (replace(SIMPLE, name="a GPU", ceilings=ceilings), "a GPU, published numbers"),
@@ -420,7 +420,7 @@ def test_what_is_saved_of_a_prediction_does_not_depend_on_the_host() -> None:
 
 
 def test_doubts_are_said_in_short_and_reasons_beside_the_ceilings() -> None:
-    doubt = "busy or shared machine: ceilings are the best seen, ±5%"
-    made = roofline_model([], replace(MACHINE, doubt=f"{doubt} (other programs took 3%)"))
+    doubt = "busy or shared machine: ceilings are the best seen, ±5 %"
+    made = roofline_model([], replace(MACHINE, doubt=f"{doubt} (other programs took 3 %)"))
     assert made["brief"] == doubt
-    assert "other programs took 3%" in made["note"]
+    assert "other programs took 3 %" in made["note"]

@@ -40,6 +40,7 @@ from tileworkbench.bench.ceiling_samples import SHARED_LEVELS, Rate, cases_of, m
 from tileworkbench.bench.disturbance import Disturbance, Watch
 from tileworkbench.bench.points import Ceiling, Machine
 from tileworkbench.bench.probes import sample_clock
+from tileworkbench.bench.units import format_percent
 from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.device.host.cache import default_cache
 from tileworkbench.compiler.device.host.threads import get_num_threads
@@ -231,9 +232,9 @@ def to_machine(
     ]
     reasons = []
     if seen.others > _OTHERS:
-        reasons.append(f"other programs took {seen.others:.0%} of the processor")
+        reasons.append(f"other programs took {format_percent(seen.others)} of the processor")
     if seen.host > _HOST:
-        reasons.append(f"the host took {seen.host:.0%} of it")
+        reasons.append(f"the host took {format_percent(seen.host)} of it")
     if not undisturbed:
         reasons.append(
             "some runs did not have all their cores, so arithmetic, L1 and L2 of all threads may "
@@ -273,13 +274,15 @@ def doubt_of(ceilings: Sequence[Ceiling], reasons: Sequence[str]) -> str:
     own = [ceiling for ceiling in ceilings if not ceiling.shared]
     worst = max(own, key=lambda ceiling: ceiling.spread)
     if worst.spread > _STEADY:
-        much = f"{worst.spread:.1%} above" if worst.spread < 1 else f"{1 + worst.spread:.1f} times"
+        far = worst.spread >= 1
+        much = f"{1 + worst.spread:.1f} times" if far else f"{format_percent(worst.spread)} above"
         apart = f"the best sample of {worst.name}, {worst.threads} T, is {much} the third best"
         reasons = (*reasons, apart)
     if not reasons:
         return ""
     # Samples several times apart say nothing about how far the best is from the truth.
-    off = f"±{max(worst.spread, AGREEMENT):.0%}" if worst.spread < 1 else "maybe far too low"
+    off = format_percent(max(worst.spread, AGREEMENT))
+    off = f"±{off}" if worst.spread < 1 else "maybe far too low"
     return (
         f"busy or shared machine: ceilings are the best seen, {off} "
         f"({'; '.join(reasons)}); '%tile peaks --measure' measures again and keeps the better"

@@ -12,7 +12,13 @@ from dataclasses import replace
 from typing import Literal
 
 from tileworkbench.bench.parts import Causes
-from tileworkbench.bench.units import format_bytes, format_count, format_time, rate_unit
+from tileworkbench.bench.units import (
+    format_bytes,
+    format_count,
+    format_percent,
+    format_time,
+    rate_unit,
+)
 from tileworkbench.compiler.fast_dataclass import dataclass
 
 BANDWIDTH = "GB/s"
@@ -450,7 +456,3 @@ def format_rate(value: float, unit: str) -> str:
 
 def _short(number: float) -> str:
     return f"{number:.2g}" if number < 10 else f"{number:.0f}"
-
-
-def format_percent(fraction: float) -> str:
-    return f"{fraction * 100:.2g} %" if fraction < 0.1 else f"{fraction * 100:.0f} %"

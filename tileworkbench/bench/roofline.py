@@ -12,6 +12,7 @@ from tileworkbench.bench.cpu_traffic import holding_level
 from tileworkbench.bench.points import BANDWIDTH, Machine, Point, Verdict, judge
 from tileworkbench.bench.timing import BenchResult
 from tileworkbench.compiler.diagnostics import ArgumentError
+from tileworkbench.compiler.record import names_of
 from tileworkbench.compiler.target import parse_target
 
 
@@ -77,32 +78,18 @@ def roofline_points(kernels: Sequence[Measurable]) -> tuple[Machine, tuple[Point
     machines: dict[str, Machine] = {}
     points: list[Point] = []
     views = [kernel.view(roofline=True) for kernel in kernels]
-    marks = _marks([view.record for view in views])
-    for kernel, view, mark in zip(kernels, views, marks, strict=True):
+    names = names_of([view.record for view in views])
+    for kernel, view, name in zip(kernels, views, names, strict=True):
         if not view.points or view.machine is None:
             raise _unknown(kernel.name)
         machines[view.machine.name] = view.machine
-        points += [replace(point, name=f"{point.name}{mark}") for point in view.points]
+        points += [replace(point, name=name) for point in view.points]
     if len(machines) > 1:
         raise ArgumentError(
             f"the kernels are for {' and '.join(machines)}, whose roofs are not the same",
             hint="draw one roofline for each machine",
         )
     return (next(iter(machines.values())) if machines else machine()), tuple(points)
-
-
-def _marks(records: Sequence[Any]) -> list[str]:
-    """What tells each kernel from others of its name: constants, or else its number."""
-    marks = []
-    for own in records:
-        others = [dict(record.constants) for record in records if record.name == own.name]
-        told = {k: v for k, v in own.constants if any(other.get(k) != v for other in others)}
-        marks.append("".join(f" {key}={value}" for key, value in told.items()))
-    named = [(record.name, mark) for record, mark in zip(records, marks, strict=True)]
-    return [
-        f"{mark} #{number}" if named.count((name, mark)) > 1 else mark
-        for number, (name, mark) in enumerate(named, 1)
-    ]
 
 
 def _unknown(name: str) -> ArgumentError:

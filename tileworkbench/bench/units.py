@@ -38,6 +38,11 @@ def format_time(time_us: float) -> str:
     return f"{time_us * 1e3:.0f} ns"
 
 
+def format_percent(fraction: float) -> str:
+    """``4.5 %``, ``38 %``: two digits, or whole percents."""
+    return f"{fraction * 100:.2g} %" if fraction < 0.1 else f"{fraction * 100:.0f} %"
+
+
 def format_error(error: float) -> str:
     """One digit: a maximum error differs from host to host in the others."""
     return "0" if error == 0 else f"{error:.0e}" if math.isfinite(error) else str(error)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
+from tileworkbench.bench.units import format_percent
 from tileworkbench.tuning.closeness import assert_close
 
 
@@ -37,7 +38,7 @@ def torch_assert_close(
     """Compare two tensors; see `assert_close`. Returns True."""
     assert_close(tensor_a, tensor_b, rtol, atol, max_mismatched_ratio)
     if verbose:
-        print(f"at most {max_mismatched_ratio:.3%} of {tuple(tensor_a.shape)} differ")
+        print(f"at most {format_percent(max_mismatched_ratio)} of {tuple(tensor_a.shape)} differ")
     return True
 
 

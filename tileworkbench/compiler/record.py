@@ -1,10 +1,12 @@
-"""What a compilation leaves behind for views: plain, picklable data, no behaviour of its own.
+"""What a compilation leaves behind for views: plain, picklable data, no behaviour of its own; and
+what tells several apart.
 
 `SCHEMA` is raised whenever a field changes its meaning.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import field
 
 from tileworkbench.compiler.analysis.cost import Count as Count
@@ -104,3 +106,29 @@ class RunRecord:
     comparison: str = ""
     dtype: str = ""
     cold: bool = False
+
+
+def names_of(records: Sequence[CompileRecord], versions: Sequence[int] = ()) -> tuple[str, ...]:
+    """A name for each kernel that no other has. Those of one name have the constants in which they
+    differ behind it; then come targets that differ, the version or the number.
+
+    `versions` are those of the cell that made each, 0 where nobody counts them.
+    """
+    names = []
+    for own in records:
+        others = [dict(each.constants) for each in records if each.name == own.name]
+        differing = (
+            f"{key}={value}"
+            for key, value in own.constants
+            if any(other.get(key) != value for other in others)
+        )
+        told = ",".join(differing)
+        names.append(f"{own.name}[{told}]" if told else own.name)
+    if len({record.target for record in records}) > 1:
+        names = [f"{name} {each.target}" for name, each in zip(names, records, strict=True)]
+    for word, numbers in (("version ", versions), ("#", range(1, len(names) + 1))):
+        if len(set(numbers)) > 1 and all(numbers):
+            several = {name for name in names if names.count(name) > 1}
+            pairs = zip(names, numbers, strict=True)
+            names = [f"{name} {word}{n}" if name in several else name for name, n in pairs]
+    return tuple(names)

@@ -46,7 +46,8 @@ class Tiles:
         """Where the sizes come from, as half a sentence."""
         if self.exception:
             return f"for {self.target}, {self.exception}"
-        near = f"within {self.ratio - 1:.1%} of the first" if self.ratio > 1 else "the first"
+        off = f"{(self.ratio - 1) * 100:.1f} %"
+        near = f"within {off} of the first" if self.ratio > 1 else "the first"
         origin = f"for {self.target} {near} of {self.tried} by predicted time"
         return origin if self.target == "cpu" else f"{origin}, simulated only"
 

@@ -66,7 +66,8 @@ def _line(
         places += [*builder.thread_vars, *zeros][:3]
         starts += ["), ThreadIdx=(", ", ", ", "]
     ends = {0: (), 1: ("",), 2: (" value=", "")}[len(values)]
-    return Print((*starts, f"){text}", *ends), (*places, *values), site=builder.site)
+    names, counters = zip(*builder.counters, strict=True) if builder.counters else ((), ())
+    return Print((*starts, f"){text}", *ends), (*places, *values), names, counters, builder.site)
 
 
 def _print_tensor(builder: Builder, tensor: TensorValue, msg: str) -> None:

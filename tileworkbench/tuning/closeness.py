@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tileworkbench.bench.units import format_percent
 from tileworkbench.compiler.analysis.effects import written_below
 from tileworkbench.compiler.diagnostics import ArgumentError, CheckError
 from tileworkbench.compiler.ir.program import Program
@@ -42,8 +43,9 @@ def assert_close(
     first = tuple(int(i) for i in np.argwhere(bad)[0])
     raise CheckError(
         f"{name} disagrees with the reference in {count} of {got.size} elements, "
-        f"{max_mismatched_ratio:.3%} may: first at {list(first)}, where it is {got[first]:.6g} "
-        f"instead of {want[first]:.6g}; largest error {np.nanmax(error[bad], initial=0.0):.3g}"
+        f"{format_percent(max_mismatched_ratio)} may: first at {list(first)}, where it is "
+        f"{got[first]:.6g} instead of {want[first]:.6g}; largest error "
+        f"{np.nanmax(error[bad], initial=0.0):.3g}"
     )
 
 

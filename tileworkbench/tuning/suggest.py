@@ -10,13 +10,14 @@ from typing import Any
 
 from tileworkbench.api import Jit, compile, jit, prim_func_of
 from tileworkbench.bench.parts import NOTHING_WASTED, Causes
-from tileworkbench.bench.units import format_bytes, format_time
+from tileworkbench.bench.units import format_bytes, format_percent, format_time
 from tileworkbench.compiler.diagnostics import ArgumentError, UnsupportedError
 from tileworkbench.compiler.driver import resolve_target
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.target import parse_target
 from tileworkbench.kernels.tiles import Tiles
 from tileworkbench.tuning.sweep import Sweep, SweepPoint, sweep
+from tileworkbench.tuning.table import MARK, text_table
 from tileworkbench.viz.model import html
 from tileworkbench.workbench.kernel import Kernel
 from tileworkbench.workbench.plain import frame_of
@@ -125,14 +126,12 @@ class Suggestions:
         if not self.ranked:
             head = f"no configuration of '{self.name}' compiles for {self.target}"
             return "\n".join([head, *self._refusals()])
-        heads, rows = self._table()
-        widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-        lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in (heads, *rows))
         count = [f"{len(self.refused)} refused:"] if self.refused else []
+        lines = text_table(*self._table())
         return "\n".join([*lines, *self._notes(), *count, *self._refusals()])
 
     def __repr__(self) -> str:
-        best = f" | best {self.configs[0]}" if self.ranked else ""
+        best = f" | best {_said(self.configs[0])}" if self.ranked else ""
         counts = f"{len(self.ranked)} ranked, {len(self.refused)} refused"
         return f"<suggestions for {self.name} {self.target} | {counts}{best}>"
 
@@ -164,13 +163,17 @@ class Suggestions:
         more = ["shared", "registers", "occupancy", "conflicts"] if on_gpu else []
         rows = []
         for each in self.ranked:
-            row = [str(each.config[name]) for name in names]
-            row += [format_time(1e3 * each.predicted_ms), f"{each.limit} {each.share:.0%}"]
+            row = [MARK if each is self.ranked[0] else ""]
+            row += [str(each.config[name]) for name in names]
+            row += [
+                format_time(1e3 * each.predicted_ms),
+                f"{each.limit} {format_percent(each.share)}",
+            ]
             if on_gpu:
                 row += [format_bytes(each.shared_bytes), str(each.registers)]
-                row += [f"{each.occupancy or 0:.0%}", str(each.conflicts)]
+                row += [format_percent(each.occupancy or 0), str(each.conflicts)]
             rows.append(row)
-        return [*names, "predicted", "most time", *more], rows
+        return ["", *names, "predicted", "most time", *more], rows
 
     def _notes(self) -> list[str]:
         notes = [f"the first: {self.ranked[0].why}"] if self.ranked else []

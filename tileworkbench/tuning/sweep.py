@@ -13,7 +13,7 @@ import numpy as np
 from tileworkbench.api import Recipe
 from tileworkbench.bench.points import Machine, Point
 from tileworkbench.bench.timing import refuse_simulated
-from tileworkbench.bench.units import format_bytes, format_time
+from tileworkbench.bench.units import format_bytes, format_percent, format_time
 from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.tuning.crews import crews_of
@@ -21,6 +21,7 @@ from tileworkbench.tuning.facts import Facts, facts_of
 from tileworkbench.tuning.measuring import Setting, said
 from tileworkbench.tuning.quality import quality_of
 from tileworkbench.tuning.sweep_courses import SweepCourse, run_points
+from tileworkbench.tuning.table import MARK, text_table
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.palette import sequence_colours
 from tileworkbench.viz.model.roofline_view import roofline_section
@@ -127,10 +128,7 @@ class Sweep:
         return machine, tuple(points)
 
     def __str__(self) -> str:
-        heads, rows = self._table()
-        widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-        lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in (heads, *rows))
-        return "\n".join([*lines, *self._notes()])
+        return "\n".join([*text_table(*self._table()), *self._notes()])
 
     def __repr__(self) -> str:
         failed = sum(bool(point.error) for point in self.points)
@@ -163,7 +161,7 @@ class Sweep:
         return html.details("Roofline", roofline_section(points, machine))
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
-        """Heads and rows of those columns in which there is something."""
+        """Heads and rows of those columns in which there is something; the best row is marked."""
         columns: list[tuple[str, Callable[[SweepPoint], str]]] = [
             (name, lambda point, name=name: str(point.config[name]))  # type: ignore[misc]
             for name in self.axes
@@ -177,12 +175,13 @@ class Sweep:
         if any(point.shared_bytes for point in self.points):
             columns.append(("shared", _shared))
         if any(isfinite(point.occupancy) for point in self.points):
-            columns.append(("occupancy", lambda point: _percent(point.occupancy)))
+            columns.append(("occupancy", _occupancy))
             columns.append(("conflicts", lambda point: "" if point.error else str(point.conflicts)))
         if len({point.machine for point in self.points}) > 1:
             columns.append(("machine", lambda point: point.machine))
         if any(point.error for point in self.points):
             columns.append(("", lambda point: clip(point.error.partition("\n")[0], 90)))
+        columns.insert(0, ("", lambda point, best=self.best: MARK if point is best else ""))  # type: ignore[misc]
         heads = [head for head, _ in columns]
         return heads, [[write(point) for _, write in columns] for point in self.points]
 
@@ -201,8 +200,8 @@ class Sweep:
         if quality is not None:
             error, rank = quality
             notes.append(
-                f"the prediction is {error:.0%} off (median); rank correlation with what was "
-                f"measured {rank:.2f}"
+                f"the prediction is {format_percent(error)} off (median); rank correlation with "
+                f"what was measured {rank:.2f}"
             )
         return notes
 
@@ -258,8 +257,8 @@ def _shared(point: SweepPoint) -> str:
     return "" if point.error else format_bytes(point.shared_bytes)
 
 
-def _percent(part: float) -> str:
-    return f"{part * 100:.0f} %" if isfinite(part) else ""
+def _occupancy(point: SweepPoint) -> str:
+    return format_percent(point.occupancy) if isfinite(point.occupancy) else ""
 
 
 class Variable(Protocol):

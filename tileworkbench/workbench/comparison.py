@@ -9,14 +9,13 @@ from typing import Any
 
 from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.compiler.fast_dataclass import dataclass
-from tileworkbench.compiler.record import CompileRecord
+from tileworkbench.compiler.record import CompileRecord, names_of
 from tileworkbench.viz.display import comparison_mimebundle
 from tileworkbench.viz.model.bundle import Bundle
 from tileworkbench.viz.model.compared import (
     Compared,
     Fact,
     compare_views,
-    names_of,
 )
 from tileworkbench.viz.model.text import clip
 from tileworkbench.viz.model.view import KernelView
@@ -130,7 +129,7 @@ def compare(*kernels: Any) -> Comparison:
     if len(kernels) < 2:
         raise ArgumentError(f"a comparison takes two kernels or more, not {len(kernels)}")
     views = tuple(kernel.view() for kernel in kernels)
-    return Comparison(names_of(views, versions_of(kernels)), views)
+    return Comparison(names_of([view.record for view in views], versions_of(kernels)), views)
 
 
 def versions_of(kernels: Sequence[Kernel]) -> list[int]:

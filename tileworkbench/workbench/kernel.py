@@ -63,6 +63,7 @@ class Kernel(KernelFacts, Debugging):
         self._bench: BenchResult | None = None
         self._roofline = False
         self._annotated = self._counts_lines = False
+        self._line: str | None = None  # of the `%%tile` that compiled it
 
     @cached_property
     def trail(self) -> Trail:
@@ -392,6 +393,13 @@ class Kernel(KernelFacts, Debugging):
         self._annotated, self._counts_lines = shown, counted
         if counted:
             count_for_view(self, seconds=1.0)
+        return self
+
+    def with_line(self, line: str) -> Kernel:
+        """What stood behind the `%%tile` that compiled it: cells that views make of its text begin
+        so. Returns the kernel.
+        """
+        self._line = line
         return self
 
     def view(self, roofline: bool = False) -> KernelView:

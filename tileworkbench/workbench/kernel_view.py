@@ -57,6 +57,7 @@ def make_view(kernel: Kernel, roofline: bool) -> KernelView:
         debugging=kernel,
         replays=kernel,
         line_traffic=kernel._counted if kernel._counts_lines else None,
+        line=kernel._line,
         annotated=kernel._annotated,
         line_costs=lambda: [cost.to_dict() for cost in kernel.line_costs],
         occupancy=kernel.occupancy,
@@ -72,11 +73,15 @@ def make_view(kernel: Kernel, roofline: bool) -> KernelView:
     machine, points = roofline_of(kernel, roofline)
     if machine is None or not points:
         return made
+    return replace(made, machine=machine, points=_with_trail(kernel, machine, points))
+
+
+def _with_trail(
+    kernel: Kernel, machine: Machine, points: Sequence[Point]
+) -> tuple[Point, ...]:
+    """The points of a kernel with its earlier versions and what was counted of it."""
     trail = kernel.trail.on(machine.name)
-    trailed = tuple(
-        replace(point, trail=trail, counted=counted_for(kernel, point)) for point in points
-    )
-    return replace(made, machine=machine, points=trailed)
+    return tuple(replace(each, trail=trail, counted=counted_for(kernel, each)) for each in points)
 
 
 def _edited(kernel: Kernel) -> str:
@@ -156,7 +161,7 @@ def place_of(kernel: Kernel, measures: bool) -> tuple[Machine | None, tuple[Poin
         return None, ()
     machine, points = roofline_of(kernel, True)
     if machine is not None:
-        return machine, points
+        return machine, _with_trail(kernel, machine, points)
     return known_machine() if target.kind == "cpu" else published(target.arch), ()
 
 

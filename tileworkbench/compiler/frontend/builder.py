@@ -175,6 +175,7 @@ class Builder:
         self.failure: CompileError | None = None  # of a place that could not raise
         self.declare: Callable[[str, Any], Any] | None = None  # gives a parameter its type
         self.scopes: list[LoopScope] = []
+        self.counters: list[tuple[str, Expr]] = []  # variables of open loops as the user calls them
         self.bound_at: dict[str, Span | None] = {}  # where each name was last assigned
         self.symbols: dict[str, Var] = {}  # of T.dynamic, as parameters and outputs use them
         self.placeholders: dict[str, Var] | None = None  # of T.const, in front of declarations

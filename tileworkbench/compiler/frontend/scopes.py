@@ -186,7 +186,9 @@ class Scope(Names):
             self.repeats = True
             for name in self.names:
                 self.builder.bound_at[name] = self.builder.span
-            yield from self._inside(iterable.run(self.builder))
+            values = iterable.run(self.builder)
+            launched = isinstance(iterable, Operators)  # its index is no loop's
+            yield from self._inside(values if launched else self._counted(values))
             return
         if isinstance(iterable, Operators | NotScalar):
             raise TileTypeError(
@@ -199,6 +201,19 @@ class Scope(Names):
             yield from self._inside(iter(iterable))
         finally:  # Python's `break` closes the generator here
             self.builder.loops.remove(loop)
+
+    def _counted(self, values: Iterator[Any]) -> Iterator[Any]:
+        """The same; what the loop's targets are called is known inside."""
+        names, outer = self.builder.hints, self.builder.counters
+        try:
+            for value in values:
+                targets = value if isinstance(value, tuple) else (value,)
+                if len(names) == len(targets):
+                    pairs = zip(names, targets, strict=True)
+                    self.builder.counters = [*outer, *((name, each.expr) for name, each in pairs)]
+                yield value
+        finally:  # Python's `break` closes the generator here
+            self.builder.counters = outer
 
     def _inside(self, values: Iterator[Any]) -> Iterator[Any]:
         self.builder.scopes.append(self)

@@ -47,7 +47,7 @@ _CALLS = {
     "tensor_map": Takes(3, ("strides", "box", "swizzle")),
     "source_kernel": Takes(None, ("threads", "entry", "source")),
     "call_extern": Takes(None),
-    "print": Takes(None),
+    "print": Takes(None, ("loops",)),
     "store": Takes(3),
     **{f"atomic_{kind}": Takes(4) for kind in st.AtomicKind},
     **{name: Takes(count, ("width", "mask")) for name, count in simt.EXCHANGES.items()},

@@ -389,4 +389,9 @@ class _Parser(ExpressionParser):
 
     def print_line(self, call: ast.Call) -> st.Stmt:
         parts = tuple(self.literal(part) for part in call.args[::2])
-        return st.Print(parts, tuple(map(self.expr, call.args[1::2])))
+        values = tuple(map(self.expr, call.args[1::2]))
+        loops = self.keywords(call).get("loops", ast.Dict([], []))
+        if not isinstance(loops, ast.Dict):
+            self.fail(loops, "the loops by name, {'k': k}")
+        names = tuple(map(self.literal, filter(None, loops.keys)))
+        return st.Print(parts, values, names, tuple(map(self.expr, loops.values)))

@@ -387,11 +387,8 @@ def _simple(stmt: st.Stmt) -> str:
             return f"{result[0]}T.call_extern({', '.join(texts)})"
         case st.Atomic():
             return _atomic(stmt)
-        case st.Print(parts, values):
-            rest = zip(map(print_expr, values), map(repr, parts[1:]), strict=False)
-            return (
-                f"T.print({', '.join([repr(parts[0]), *(text for pair in rest for text in pair)])})"
-            )
+        case st.Print():
+            return _print_line(stmt)
         case st.Break():
             return "break"
         case st.Continue():
@@ -437,6 +434,15 @@ def _atomic(stmt: st.Atomic) -> str:
     parts = [_element(stmt.buffer, stmt.indices), *map(print_expr, operands)]
     bound = "" if stmt.previous is None else f"{stmt.previous.name} = "
     return f"{bound}T.atomic_{stmt.kind}({', '.join(parts)})"
+
+
+def _print_line(stmt: st.Print) -> str:
+    rest = zip(map(print_expr, stmt.values), map(repr, stmt.parts[1:]), strict=False)
+    texts = [repr(stmt.parts[0]), *(text for pair in rest for text in pair)]
+    loops = zip(stmt.loops, map(print_expr, stmt.counters), strict=True)
+    if named := ", ".join(f"{name!r}: {counter}" for name, counter in loops):
+        texts.append(f"loops={{{named}}}")
+    return f"T.print({', '.join(texts)})"
 
 
 def _alloc(stmt: st.Alloc) -> str:

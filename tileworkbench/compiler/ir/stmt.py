@@ -251,11 +251,15 @@ class Print(Stmt):
     """Write a line to the standard output: `parts` with one of `values` between each two.
 
     The threads of a block, which would all write the same, write it once; iterations of a parallel
-    loop write one line each.
+    loop write one line each. `loops` are the variables of the loops around it as the user calls
+    them and `counters` their values, whatever lowering makes of those loops: nothing is written of
+    them, and those who watch a run are told.
     """
 
     parts: tuple[str, ...]
     values: tuple[Expr, ...]
+    loops: tuple[str, ...] = ()
+    counters: tuple[Expr, ...] = ()
     site: int = field(default=0, compare=False)
     effects: ClassVar[Effects] = NOTHING
 

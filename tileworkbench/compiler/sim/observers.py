@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 Place = tuple[Any, ...]
-Lane = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -82,9 +81,11 @@ class Observer:
         and where the value was computed.
         """
 
-    def printed(self, frame: Frame, stmt: Print, thread: int, lane: Lane, text: str) -> None:
+    def printed(
+        self, frame: Frame, stmt: Print, thread: int, loops: dict[str, int], text: str
+    ) -> None:
         """`T.print` has made a line: in which thread (-1: in all, or where lanes are no threads)
-        and which lane, the iteration where a parallel loop is around it.
+        and in which iteration of the user's loops around it.
         """
 
     def started(self, frame: Frame, operation: Operation) -> None:

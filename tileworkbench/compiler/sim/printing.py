@@ -15,10 +15,17 @@ if TYPE_CHECKING:
 
 
 def print_lines(
-    frame: Frame, stmt: Print, values: list[Any], mask: Mask, lanes: tuple[int, ...]
+    frame: Frame,
+    stmt: Print,
+    values: list[Any],
+    counters: list[Any],
+    mask: Mask,
+    lanes: tuple[int, ...],
 ) -> None:
     """A line for every lane in which `mask` holds: written where the run's options say so."""
-    arrays = [np.broadcast_to(np.asarray(value), lanes) for value in values]
+    arrays, numbers = (
+        [np.broadcast_to(np.asarray(value), lanes) for value in each] for each in (values, counters)
+    )
     chosen = np.broadcast_to(np.asarray(mask), lanes)
     threads = np.broadcast_to(np.asarray(frame.threads_of(lanes)), lanes)
     for lane in np.ndindex(*lanes):
@@ -28,8 +35,9 @@ def print_lines(
         text = stmt.parts[0] + "".join(map(operator.add, texts, stmt.parts[1:]))
         if frame.options.prints:
             print(text)
+        loops = dict(zip(stmt.loops, [int(array[lane]) for array in numbers], strict=True))
         for observer in frame.observers:
-            observer.printed(frame, stmt, int(threads[lane]), lane, text)
+            observer.printed(frame, stmt, int(threads[lane]), loops, text)
 
 
 def _number_text(value: Any) -> str:

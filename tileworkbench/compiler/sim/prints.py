@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.simt import LANGUAGE_WARP
-from tileworkbench.compiler.sim.observers import Lane, Observer
+from tileworkbench.compiler.sim.observers import Observer
 
 if TYPE_CHECKING:
     from tileworkbench.compiler.ir.stmt import Print
@@ -30,8 +30,7 @@ class PrintedLine:
         thread: its number in the block, x fastest; lowered for a GPU, the one that writes what all
             would. -1 where all threads print the line once, or an iteration of a parallel loop does
             whose thread is not known.
-        iteration: of the parallel loop around it; empty without.
-        loops: the serial loops around it that have several iterations, with their variables.
+        loops: the variables of the loops around it, as the kernel calls them, with their values.
         line: of the user's text; 0 where that is not known.
         message: what the kernel says with `msg`.
         value: the rest of the text, without the place: dtype, index and value.
@@ -40,7 +39,6 @@ class PrintedLine:
 
     block: tuple[int, ...]
     thread: int
-    iteration: tuple[int, ...]
     loops: tuple[tuple[str, int], ...]
     line: int
     message: str
@@ -50,8 +48,7 @@ class PrintedLine:
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, with the warp and the lane of the thread."""
         row = asdict(self)
-        row["block"], row["iteration"] = list(self.block), list(self.iteration)
-        row["loops"] = dict(self.loops)
+        row["block"], row["loops"] = list(self.block), dict(self.loops)
         known = self.thread >= 0
         row["thread"] = self.thread if known else None
         row["warp"] = self.thread // LANGUAGE_WARP if known else None
@@ -128,7 +125,9 @@ class PrintLog(Observer):
         self._program, self.dropped = program, 0
         self.lines: list[PrintedLine] = []
 
-    def printed(self, frame: Frame, stmt: Print, thread: int, lane: Lane, text: str) -> None:
+    def printed(
+        self, frame: Frame, stmt: Print, thread: int, loops: dict[str, int], text: str
+    ) -> None:
         if len(self.lines) >= MOST_LINES:
             self.dropped += 1
             return
@@ -139,8 +138,7 @@ class PrintLog(Observer):
             PrintedLine(
                 frame.block,
                 thread,
-                lane if frame.parallel is not None else (),
-                tuple((name, int(number)) for name, number, _, _ in frame.edges),
+                tuple(loops.items()),
                 0 if span is None else span.line,
                 message,
                 value or "",

@@ -265,13 +265,12 @@ class StatementTranslator:
         return pointer
 
     def _print(self, stmt: st.Print) -> Execute:
-        values = self.expr.all(stmt.values)
+        values, counters = self.expr.all(stmt.values), self.expr.all(stmt.counters)
 
         def print_(frame: Frame) -> None:
             if frame.options.prints or frame.observers:
-                print_lines(
-                    frame, stmt, [value(frame) for value in values], frame.mask, frame.lanes
-                )
+                printed, numbers = ([each(frame) for each in all_] for all_ in (values, counters))
+                print_lines(frame, stmt, printed, numbers, frame.mask, frame.lanes)
 
         return print_
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import time
 from collections.abc import Callable, Sequence
@@ -111,6 +112,7 @@ class _Cell:
                 self._run_statement(self._options.run)
                 kernel = kernel or getattr(self._namespace[name], "kernel", None)
             if kernel is not None:
+                kernel.with_line(line)
                 before = ledger_of(self._shell).versions(name)
                 ledger_of(self._shell).add(name, line, cell, kernel)
                 follow_versions(ledger_of(self._shell).versions(name))
@@ -235,8 +237,15 @@ class _Cell:
     def _postpone(self, name: str) -> None:
         if self._options.output:
             self._namespace[self._options.output] = self._namespace[name]
-        if not self._options.quiet:
-            print(f"{name}: compiled when it is called, for the shapes it gets")
+        if self._options.quiet:
+            return
+        said = f"{name}: compiled when it is called, for the shapes it gets"
+        subject = self._namespace[name]
+        if self._constants and isinstance(subject, Jit):
+            used, missing = subject.constants(self._constants)
+            if used and missing:  # some are fixed, so that the others seem forgotten
+                said += f" (now with {' '.join(f'-D {each}=...' for each in missing)})"
+        print(said)
 
     def _report(self, kernel: Kernel) -> Kernel | None:
         options = self._options
@@ -426,6 +435,10 @@ class _Cell:
             return eval(text, self._namespace)
         except Exception as error:
             reason = error.msg if isinstance(error, SyntaxError) else str(error)
+            if isinstance(error, AttributeError | NameError) and error.name:
+                known = dir(error.obj) if isinstance(error, AttributeError) else self._namespace
+                close = difflib.get_close_matches(error.name, known, 1, 0.8)
+                reason += f"; did you mean '{close[0]}'?" if close else ""
             raise UsageError(f"'{flag}': {reason or type(error).__name__}") from None
 
     def _say(self, text: str) -> None:

@@ -9,6 +9,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 from tileworkbench.api import Jit, targets
+from tileworkbench.bench.units import format_percent
 from tileworkbench.compiler.device.host.cache import default_cache
 from tileworkbench.compiler.driver import clear_memory_cache
 from tileworkbench.tuning.autotune import Autotuned
@@ -129,8 +130,9 @@ class _Commands:
             layouts = ", ".join(LAYOUTS)
             raise UsageError(f"%tile apply takes a kernel, a tile and a layout: {layouts}")
         kernel = self._kernel(words)
-        tile = find_tile(kernel.view(), words[1])
-        text = cell_with(kernel.record, tile, choose(tile, words[2]).line)
+        view = kernel.view()
+        tile = find_tile(view, words[1])
+        text = cell_with(view.record, tile, choose(tile, words[2]).line, view.line)
         self._shell.set_next_input(text)
 
     def run_layout(self, words: list[str]) -> Any:
@@ -187,7 +189,7 @@ class _Commands:
         peaks = machine(measure=bool(words))
         print(peaks.name)
         for each in peaks.ceilings:
-            sure = f"  ±{each.spread:.0%}" if peaks.busy else ""
+            sure = f"  ±{format_percent(each.spread)}" if peaks.busy else ""
             if each.shared:
                 sure = f"  seen {each.seen}"
             print(f"  {each.name:<12}{each.threads:>3} T{each.value:12.1f} {each.shown_unit}{sure}")

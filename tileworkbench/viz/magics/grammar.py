@@ -117,6 +117,8 @@ class LineParser(argparse.ArgumentParser):
                 raise LineError(f"'{flag}' is a flag of '%%tile', '{self.prog}' has {own}")
             near = difflib.get_close_matches(flag, known, 1)
             hint = f"did you mean '{near[0]}'?" if near else "see '%tile help'"
+            if flag == "--from":  # torch
+                hint = "a cell of plain torch code begins with '%%tile torch --args x,w'"
             raise LineError(f"there is no flag '{first}'; {hint}")
         argument, _, rest = message.partition(": ")
         flag = argument.removeprefix("argument ").split("/")[-1]

@@ -15,7 +15,7 @@ from IPython.core.getipython import get_ipython
 from tileworkbench.api import targets
 from tileworkbench.bench.ceilings import known_machine
 from tileworkbench.bench.points import judge
-from tileworkbench.bench.units import format_time
+from tileworkbench.bench.units import format_percent, format_time
 from tileworkbench.compiler.device.host.processor import machine_name
 from tileworkbench.viz.magics.course import put_course
 from tileworkbench.viz.magics.ledger import Version, ledger_of
@@ -89,7 +89,8 @@ def _measured(kernel: Kernel) -> tuple[str, str]:
     time = format_time(1e3 * kernel._bench.median)
     machine, points = roofline_of(kernel, known_machine() is not None)
     verdict = judge(points[0], machine) if machine is not None and points else None
-    return time, f"{verdict.fraction:.0%}" if verdict is not None and verdict.attainable else ""
+    known = verdict is not None and verdict.attainable
+    return time, format_percent(verdict.fraction) if verdict is not None and known else ""
 
 
 def compared(*chosen: tuple[str, int]) -> Answer:

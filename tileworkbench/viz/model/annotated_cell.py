@@ -12,11 +12,13 @@ from tileworkbench.compiler.record import CompileRecord
 from tileworkbench.viz.model.tiles import SharedTile
 
 
-def cell_with(record: CompileRecord, tile: SharedTile, line: str) -> str:
+def cell_with(
+    record: CompileRecord, tile: SharedTile, line: str, magic: str | None = None
+) -> str:
     """The kernel's own text with `line` where it decides, in place of what the text says of the
-    tile's layout already: with a first line for `%%tile` where nothing else compiles the text.
-    Where the text is only a part of a function, `line` alone, with a comment that says where it
-    belongs.
+    tile's layout already: behind the `magic` line of the `%%tile` that compiled it, or one that
+    compiles it where nothing else would. Where the text is only a part of a function, `line` alone,
+    with a comment that says where it belongs.
     """
     text = record.source.rstrip("\n")
     if text[:1].isspace():
@@ -25,6 +27,8 @@ def cell_with(record: CompileRecord, tile: SharedTile, line: str) -> str:
     made = _replaced(text, tree, tile.name, line) or _inserted(text, tree, record, tile, line)
     if made is None:
         return _alone(record, tile, line)
+    if magic is not None:
+        return f"{f'%%tile {magic}'.rstrip()}\n{made}\n"
     if made.startswith("@"):
         return f"{made}\n"
     defines = "".join(f" -D {name}={value}" for name, value in record.constants)

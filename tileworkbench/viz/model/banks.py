@@ -164,7 +164,7 @@ def _access(tile: SharedTile, access: WarpAccess, patterns: Patterns) -> dict[st
 
 
 def _tile(view: KernelView, tile: SharedTile) -> dict[str, Any]:
-    before, _, after = cell_with(view.record, tile, _MARK).partition(_MARK)
+    before, _, after = cell_with(view.record, tile, _MARK, view.line).partition(_MARK)
     return {
         "name": tile.name,
         "dtype": tile.dtype,
@@ -377,7 +377,7 @@ def _card(access: WarpAccess) -> str:
     lanes = f"{runs(phase.lanes)} of warp {phase.warp}"
     title = f"{count.buffer}: {count.described}, {lanes}: {phase.degree} wavefronts"
     alt = f"{title}; a row per lane, a column per bank, red where lanes wait for each other"
-    picture = html.image(png_address(pixels), alt, pixels.shape[1], pixels.shape[0])
+    picture = html.image(png_address(pixels), alt, pixels.shape[1])
     banks = f"banks 0 to {phase.bank_count - 1}"
     axes = f"rows: lanes; columns: {banks}; green: one word of a bank, red: one of several"
     return html.tag(

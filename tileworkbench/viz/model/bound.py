@@ -44,13 +44,12 @@ def bound_of(view: KernelView) -> dict[str, Any]:
     return bound_model(view.points[0], view.machine)
 
 
-def bound_answer(view: KernelView, content: dict[str, Any]) -> dict[str, Any]:
-    """The same, found when the browser asks for it. ``measure`` in `content` lets it measure this
-    machine; ``measure`` in the answer says that it would have to.
+def bound_answer(placed: KernelView) -> dict[str, Any]:
+    """The same in answer to the browser, of a view that was placed where it could be. ``measure``
+    says that this machine would have to be measured for it.
     """
-    machine, points = view.place(bool(content.get("measure")))
-    if machine is not None and points:
-        return bound_model(points[0], machine)
-    if machine is None and view.target_kind == "cpu":
+    if known := bound_of(placed):
+        return known
+    if placed.machine is None and placed.target_kind == "cpu":
         return {"text": _MEASURE, "line": 0, "measure": True}
-    return {"text": f"not known: {unplaced(view)}", "line": 0}
+    return {"text": f"not known: {unplaced(placed)}", "line": 0}

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tileworkbench.bench.units import format_bytes, format_count, format_error, format_time
+from tileworkbench.bench.units import (
+    format_bytes,
+    format_count,
+    format_error,
+    format_percent,
+    format_time,
+)
 from tileworkbench.compiler.record import CompileRecord, Count
 from tileworkbench.viz.model import banks, html, sectors
 from tileworkbench.viz.model.banks import conflicts
@@ -40,7 +46,7 @@ def facts(view: KernelView, live: bool) -> list[tuple[str, str, str]]:
     if live and view.scratch_bytes:
         shown.append(("scratch", format_bytes(view.scratch_bytes), "arena of a worker thread"))
     if view.occupancy is not None:
-        held = f"{view.occupancy.fraction * 100:.0f} %"
+        held = format_percent(view.occupancy.fraction)
         limit = f"warps held over warps that could be; the limit is {view.occupancy.limited_by}"
         shown.append(("occupancy", held, limit))
     shown += _count_fact("flops", view.flops, format_count)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.viz.model import card, html
-from tileworkbench.viz.model.text import clip, title
+from tileworkbench.viz.model.text import clip
 from tileworkbench.viz.model.view import KernelView
 from tileworkbench.viz.model.views import VIEWS
 
@@ -62,45 +61,17 @@ class Compared:
         return f"{count} of {total} rows {verb}" if count else "no difference"
 
 
-def names_of(views: Sequence[KernelView], versions: Sequence[int]) -> tuple[str, ...]:
-    """A name for each kernel that no other has: the constants that differ, then target, version or
-    number.
-
-    `versions` are those of the cell that made each, 0 where nobody counts them.
-    """
-    records = [view.record for view in views]
-    first, *others = records
-    same = [each for each in first.constants if all(each in r.constants for r in others)]
-    names = [title(record, same) for record in records]
-    if len({record.target for record in records}) > 1:
-        names = [f"{name} {record.target}" for name, record in zip(names, records, strict=True)]
-    for suffixes in (versions, range(1, len(names) + 1)):
-        if len(set(names)) < len(names) and len(set(suffixes)) > 1 and all(suffixes):
-            word = "version " if suffixes is versions else "#"
-            names = [f"{name} {word}{n}" for name, n in zip(names, suffixes, strict=True)]
-    return tuple(names)
-
-
 def compare_views(views: Sequence[KernelView], live: bool) -> tuple[Compared, ...]:
     """The card and every view that some kernel has. What depends on the host or was measured is
     left out unless `live`.
     """
-    views = placed(views) if live else views
+    views = [view.placed() for view in views] if live else views
     compared = [Compared("card", "Card", _facts("card", views, live), ("",) * len(views))]
     for name, each in VIEWS.items():
         missing = tuple(each.missing(view) for view in views)
         if not all(missing):
             compared.append(Compared(name, each.title, _facts(name, views, live), missing))
     return tuple(compared)
-
-
-def placed(views: Sequence[KernelView]) -> tuple[KernelView, ...]:
-    """The views with their places under the roofs, where these are known without measuring."""
-    made = []
-    for view in views:
-        machine, points = (view.machine, view.points) if view.points else view.place(False)
-        made.append(replace(view, machine=machine, points=points))
-    return tuple(made)
 
 
 def _facts(name: str, views: Sequence[KernelView], live: bool) -> tuple[Fact, ...]:
@@ -123,7 +94,7 @@ def _rows(name: str, view: KernelView, live: bool) -> Mapping[str, str]:
 
 def comparison_model(views: Sequence[KernelView], names: Sequence[str]) -> dict[str, Any]:
     """What the browser shows: names, and each view with its rows and its joint picture."""
-    views = placed(views)
+    views = [view.placed() for view in views]
     parts = compare_views(views, live=True)
     return {
         "names": list(names),

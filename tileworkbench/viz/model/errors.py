@@ -233,7 +233,7 @@ def _picture(errors: ErrorMap, shown: dict[str, Any]) -> str:
     pixels = mixed.astype(np.uint8)
     pixels = pixels.repeat(zoom, axis=0).repeat(zoom, axis=1)
     text = f"{errors.output}: where the wrong elements are; right ones are grey"
-    return html.image(png_address(pixels), text, columns * zoom, rows * zoom)
+    return html.image(png_address(pixels), text, columns * zoom)
 
 
 def _map(view: KernelView) -> ErrorMap:

@@ -304,7 +304,7 @@ def _picture(figure: Figure) -> str:
     label = f"{name} {'x'.join(map(str, figure.tensor.shape))}, coloured by the first block"
     head = html.tag("div", html.FAINT, html.text(label))
     said = f"{name}, coloured by the first block; grey is never touched"
-    return head + html.image(png_address(pixels), said, columns * zoom, rows * zoom)
+    return head + html.image(png_address(pixels), said, columns * zoom)
 
 
 def window_values(figure: Figure) -> Array:

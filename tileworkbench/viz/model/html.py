@@ -108,7 +108,9 @@ def difference(texts: Sequence[str], names: Sequence[str], most: int) -> str:
     return code_block(shown) if shown else ""
 
 
-def image(address: str, alt: str, width: int, height: int) -> str:
-    """An image from a ``data:`` address, in CSS pixels."""
-    size = f'width="{width}" height="{height}" style="margin:4px 0;max-width:100%"'
+def image(address: str, alt: str, width: int) -> str:
+    """An image from a ``data:`` address, `width` CSS pixels wide or, in a narrow page, less. It
+    has no height: a page that made it narrower would leave the rest of that empty.
+    """
+    size = f'width="{width}" style="margin:4px 0;max-width:100%"'
     return f'<img src="{text(address)}" alt="{text(alt)}" {size}>'

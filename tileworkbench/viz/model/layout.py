@@ -185,8 +185,8 @@ def layout_figure(buffer: BufferLayout, hardware: bool = False) -> str:
         pictures.append((hardware_picture(buffer), f"{buffer.name} as the hardware holds it"))
     images = []
     for picture, alt in pictures:
-        drawing, width, height = grid_svg(picture)
-        image = html.image(as_image(drawing), alt, width, height)
+        drawing, width = grid_svg(picture)
+        image = html.image(as_image(drawing), alt, width)
         images.append(html.tag("div", f"{_BESIDE};margin-right:12px", image))
     style = f"{_BESIDE};margin:0 18px 8px 0"
     sources = dict.fromkeys(atom.source for atom in buffer.fitting_atoms if atom.source)

@@ -46,8 +46,8 @@ class GridPicture:
     atoms: tuple[Atom, ...] = ()
 
 
-def grid_svg(picture: GridPicture) -> tuple[str, int, int]:
-    """The drawing, and its width and height in pixels."""
+def grid_svg(picture: GridPicture) -> tuple[str, int]:
+    """The drawing, and its width in pixels."""
     rows, columns = picture.colours.shape[:2]
     cell = max(2, min(_CELL, _SIDE // max(rows, columns)))
     wide, high = columns * cell, rows * cell
@@ -70,7 +70,7 @@ def grid_svg(picture: GridPicture) -> tuple[str, int, int]:
         f'viewBox="0 0 {width} {height}" font-family="{escape(FONT)}" font-size="10">'
         f"{''.join(parts)}</svg>"
     )
-    return markup, width, height
+    return markup, width
 
 
 def _rules(rows: int, columns: int, cell: int) -> Iterator[str]:

@@ -9,7 +9,6 @@ from tileworkbench.compiler.diagnostics import TileError
 from tileworkbench.compiler.sim.numerics.result import LineErrors, Numerics, Origin, Step, apart
 from tileworkbench.viz.model import html
 from tileworkbench.viz.model.numerics_svg import (
-    HEIGHT,
     METRICS,
     WIDTH,
     Curve,
@@ -199,7 +198,7 @@ def section(view: KernelView, opened: bool) -> str:
         picture = numerics_svg(curves, "scaled")
         told = f"{METRICS['scaled']} over executed statements, a line for each of "
         told += ", ".join(curve.buffer for curve in curves)
-        body.append(html.image(as_image(picture), told, WIDTH, HEIGHT))
+        body.append(html.image(as_image(picture), told, WIDTH))
     if exact:
         body.append(html.tag("div", html.FAINT, html.text(f"exact throughout: {', '.join(exact)}")))
     worst = sorted(run.lines, key=lambda each: -each.worst.scaled)[:_ROWS]

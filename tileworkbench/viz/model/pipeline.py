@@ -22,7 +22,7 @@ from tileworkbench.viz.model.pipeline_rows import (
     stage_rows,
     window_of,
 )
-from tileworkbench.viz.model.pipeline_svg import WIDTH, chart_height, pipeline_svg
+from tileworkbench.viz.model.pipeline_svg import WIDTH, pipeline_svg
 from tileworkbench.viz.model.smem import held, launch_label
 from tileworkbench.viz.model.svg import THEMED, as_image
 from tileworkbench.viz.model.text import numbered
@@ -257,7 +257,7 @@ def _still(view: KernelView, pipeline: Pipeline, opened: bool) -> Iterator[str]:
         f"the first {window.count} of {loop.iterations} iterations: copies into "
         f"{', '.join(row for row in rows if row in tiles) or 'registers'}, and what threads do"
     )
-    yield html.image(address, alternative, WIDTH, chart_height(rows))
+    yield html.image(address, alternative, WIDTH)
     # In a card, where there is little room, the shared memory beside it tells of other stages.
     said = sentences(view, pipeline)
     for text in said if opened else said[:1]:

@@ -44,11 +44,6 @@ class _Axes:
         return _TOP + self.rows.index(row) * _ROW
 
 
-def chart_height(rows: Sequence[str]) -> int:
-    """The height of a chart with these rows."""
-    return _TOP + len(rows) * _ROW + _BOTTOM
-
-
 def pipeline_svg(
     bars: Sequence[Bar],
     rows: Sequence[str],

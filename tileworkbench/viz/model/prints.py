@@ -93,10 +93,7 @@ def thread_text(thread: int) -> str:
 
 def where_text(line: PrintedLine) -> str:
     """The iterations around a line, in words; empty outside loops."""
-    loops = [f"{name} = {value}" for name, value in line.loops]
-    if line.iteration:
-        loops.append(f"iteration ({', '.join(map(str, line.iteration))})")
-    return ", ".join(loops)
+    return ", ".join(f"{name} = {value}" for name, value in line.loops)
 
 
 def rows(view: KernelView, live: bool) -> dict[str, str]:

@@ -90,6 +90,6 @@ def _picture(buffer: Contents, undefined: Array, dirty: Array | None, at: int) -
     said = f"{buffer.name}: {count} elements written by step {at}, "
     said += f"{int(undefined.sum())} never written"
     caption = f"{buffer.name} {'×'.join(map(str, buffer.shape))} {buffer.dtype}"
-    picture = html.image(png_address(pixels), said, pixels.shape[1], pixels.shape[0])
+    picture = html.image(png_address(pixels), said, pixels.shape[1])
     name = html.tag("div", html.MONO, html.text(caption))
     return html.tag("div", "display:inline-block;margin-right:12px", name, picture)

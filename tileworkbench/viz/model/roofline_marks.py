@@ -12,11 +12,10 @@ from tileworkbench.bench.points import (
     Machine,
     Point,
     Step,
-    format_percent,
     format_rate,
     levels_of,
 )
-from tileworkbench.bench.units import format_time
+from tileworkbench.bench.units import format_percent, format_time
 from tileworkbench.viz.model.labels import Room, around, box
 from tileworkbench.viz.model.svg import (
     TEXT_HEIGHT,

@@ -13,16 +13,14 @@ from tileworkbench.bench.points import (
     Machine,
     Point,
     explain_levels,
-    format_percent,
     format_rate,
     judge,
 )
-from tileworkbench.bench.units import format_bytes, format_time, rate_unit
+from tileworkbench.bench.units import format_bytes, format_percent, format_time, rate_unit
 from tileworkbench.viz.model import html
-from tileworkbench.viz.model.causes_svg import HEIGHT as BARS_HEIGHT
 from tileworkbench.viz.model.causes_svg import WIDTH as BARS_WIDTH
 from tileworkbench.viz.model.causes_svg import causes_svg, unexplained
-from tileworkbench.viz.model.roofline_svg import HEIGHT, WIDTH, roofline_image, roofline_svg
+from tileworkbench.viz.model.roofline_svg import WIDTH, roofline_image, roofline_svg
 from tileworkbench.viz.model.svg import THEMED, as_image, still
 from tileworkbench.viz.model.text import clip
 from tileworkbench.viz.model.trail import KEPT, trail_steps
@@ -186,7 +184,7 @@ def roofline_section(points: Sequence[Point], machine: Machine) -> str:
     address = roofline_image(points, machine)
     parts = [
         html.tag("div", html.FAINT, html.text(machine.caption)),
-        html.image(address, f"roofline of {machine.caption}", WIDTH, HEIGHT),
+        html.image(address, f"roofline of {machine.caption}", WIDTH),
     ]
     for point in told(points):
         verdict = judge(point, machine)
@@ -212,8 +210,7 @@ def _details(point: Point, machine: Machine) -> Iterator[str]:
     if point.causes is not None and point.causes.total_us > 0:
         measured_us = math.nan if point.predicted else point.time_us
         drawing = as_image(still(causes_svg(point.causes, measured_us)))
-        height = BARS_HEIGHT if not point.predicted else BARS_HEIGHT - 36
-        yield html.image(drawing, f"predicted time by cause: {point.causes}", BARS_WIDTH, height)
+        yield html.image(drawing, f"predicted time by cause: {point.causes}", BARS_WIDTH)
         if not point.predicted:
             yield html.tag("div", "", html.text(unexplained(point.causes, measured_us)))
     steps = trail_model(point)
@@ -307,7 +304,7 @@ def together(views: Sequence[KernelView], names: Sequence[str], live: bool) -> s
         address = roofline_image(points, machine)
         parts.append(html.tag("div", html.MONO, html.text(machine.caption)))
         alternative = f"roofline of {machine.caption}: {', '.join(point.name for point in points)}"
-        parts.append(html.image(address, alternative, WIDTH, HEIGHT))
+        parts.append(html.image(address, alternative, WIDTH))
     return "".join(parts)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tileworkbench.bench.units import format_bytes
+from tileworkbench.bench.units import format_bytes, format_percent
 from tileworkbench.compiler.analysis.occupancy import Occupancy, occupancy
 from tileworkbench.compiler.machine.rates import rates_of
 from tileworkbench.compiler.machine.tables import ARCHITECTURES, machine_of
 from tileworkbench.compiler.schedule.shared_memory import SharedMemory
 from tileworkbench.viz.model import html
-from tileworkbench.viz.model.smem_svg import HEIGHT, WIDTH, smem_svg
+from tileworkbench.viz.model.smem_svg import WIDTH, smem_svg
 from tileworkbench.viz.model.svg import THEMED, as_image
 from tileworkbench.viz.model.text import numbered
 from tileworkbench.viz.model.view import KernelView
@@ -113,7 +113,7 @@ def sentences(view: KernelView, shared: SharedMemory) -> list[str]:
         texts.append(
             f"On {blocks.arch} a {unit} holds {blocks.blocks} "
             f"block{'s' if blocks.blocks != 1 else ''} at once, {blocks.warps} of "
-            f"{blocks.warps_most} {warp}s ({blocks.fraction * 100:.0f} %); the limit is "
+            f"{blocks.warps_most} {warp}s ({format_percent(blocks.fraction)}); the limit is "
             f"{blocks.limited_by}."
         )
         if blocks.advice:
@@ -147,7 +147,7 @@ def section(view: KernelView, opened: bool = False) -> str:
         names = ", ".join(f"{each.name} {format_bytes(each.bytes_)}" for each in shared.buffers)
         if shared.launches > 1:
             parts.append(html.tag("b", "", html.text(launch_label(shared, shared.lines))))
-        parts.append(html.image(address, f"shared memory over time: {names}", WIDTH, HEIGHT))
+        parts.append(html.image(address, f"shared memory over time: {names}", WIDTH))
         parts += [html.tag("div", "", html.text(text)) for text in sentences(view, shared)]
         parts.append(html.tag("div", f"{html.FAINT};font-size:12px", html.text(about(shared))))
     note = format_bytes(max(shared.bytes_ for shared in view.shared))

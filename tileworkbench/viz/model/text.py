@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tileworkbench.bench.units import format_bytes, format_error, three_digits
@@ -39,10 +39,9 @@ def numbered(rows: Iterable[tuple[str, str]]) -> dict[str, str]:
     return by_label
 
 
-def title(record: CompileRecord, without: Collection[tuple[str, object]] = ()) -> str:
-    """``mm[BK=32,BM=64]``, `without` some of the constants."""
-    shown = (each for each in record.constants if each not in without)
-    constants = ",".join(f"{name}={value}" for name, value in shown)
+def title(record: CompileRecord) -> str:
+    """``mm[BK=32,BM=64]``."""
+    constants = ",".join(f"{name}={value}" for name, value in record.constants)
     return f"{record.name}[{constants}]" if constants else record.name
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tileworkbench.bench.points import CountedLevel, Machine, Point
@@ -124,6 +125,7 @@ class KernelView:
         line_costs: gives the costs of each line as plain data, counted when they are looked at.
         line_traffic: what a run was counted to move, by line, or why it was not; None where that
             was not asked for.
+        line: what stood behind the `%%tile` that compiled it, None where nothing did.
         annotated: whether the card opens at the costs of its lines.
         shared: the shared buffers of a block over address and time, of each launch that has any.
         pipelining: tells of the software pipelines, predicted and simulated.
@@ -153,6 +155,7 @@ class KernelView:
     variants: tuple[str, ...] = ()
     line_costs: Callable[[], list[dict[str, Any]]] = list
     line_traffic: LineTraffic | str | None = None
+    line: str | None = None
     annotated: bool = False
     shared: tuple[SharedMemory, ...] = ()
     pipelining: Pipelining | None = None
@@ -174,6 +177,15 @@ class KernelView:
     def target_kind(self) -> str:
         """``cpu`` or ``gpu``."""
         return "cpu" if self.record.target.partition(":")[0] == "cpu" else "gpu"
+
+    def placed(self, measures: bool = False) -> KernelView:
+        """The same with its place under the roofs, where it is known or this machine may be
+        measured for it.
+        """
+        if self.points:
+            return self
+        machine, points = self.place(measures)
+        return replace(self, machine=machine, points=points)
 
     @property
     def intensity(self) -> float | None:

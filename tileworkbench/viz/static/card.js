@@ -30,6 +30,26 @@ export function render({ model, el }) {
     joinTrails(model, model.get("roofline"), root);
   }
 
+  /** Show what became known of the kernel: what other views have open stays as it is. */
+  function more() {
+    card = model.get("card");
+    card.tabs.forEach((/** @type {[string, string]} */ [tab, title], /** @type {number} */ at) => {
+      const there = /** @type {HTMLElement | undefined} */ (tabs.children[at]);
+      if (there?.dataset.tab !== tab)
+        tabs.insertBefore(tabButton(model, tab, title, ...counts(tab)), there ?? null);
+    });
+    const pane = panes.get("card");
+    const focused = pane?.contains(pane.getRootNode().activeElement);
+    pane?.remove();
+    panes.delete("card");
+    open();
+    if (focused) tabs.querySelector("[aria-selected=true]").focus();
+    joinTrails(model, model.get("roofline"), root);
+  }
+
+  const kernel = (/** @type {Fields} */ { name, constants, target, edited }) =>
+    JSON.stringify([name, constants, target, edited]);
+
   function head() {
     const { check, edited, level, timings } = card;
     const steps = timings.map((/** @type {{ step: string, time: string }} */ timing) => `${timing.step}: ${timing.time}`).join("\n");
@@ -89,16 +109,18 @@ export function render({ model, el }) {
 
   /** What bounds the kernel: known with the card, or asked for once it is looked at. */
   function boundBy() {
-    const said = tw.span("");
+    const said = tw.span("", tw.faint("…"));
     const node = tw.div("tw-bound", tw.el("b", {}, "bound by "), said);
     const tell = (/** @type {Fields} */ found) => {
       const more = found.line ? tw.link(`show line ${found.line}`, () => goto(found.line)) : null;
-      const measure = found.measure ? tw.button("Measure", () => ask({ measure: true })) : null;
+      const measure = found.measure ? tw.button("Measure", () => {
+        measure.textContent = "Measuring …"; // it stays, with the focus, until there is an answer
+        ask({ measure: true });
+      }) : null;
       said.replaceChildren(found.text, ...[more, measure].filter(Boolean).flatMap((each) => [" ", each]));
       node.dataset.told = found.measure ? "" : "true";
     };
     const ask = (/** @type {Fields} */ content) => {
-      said.replaceChildren(tw.faint("…"));
       tw.ask(model, { type: "bound", ...content })
         .then(tell, (error) => (model.still ? node.remove() // a saved card does not know
           : said.replaceChildren(tw.faint(error.message))));
@@ -114,7 +136,7 @@ export function render({ model, el }) {
   const goto = (line) => tw.set(model, { tab: "source", selection: { line } });
 
   scope.on("change:tab", open);
-  scope.on("change:card", show);
+  scope.on("change:card", () => (kernel(model.get("card")) === kernel(card) ? more() : show()));
   scope.add(views.dispose);
   show();
   return scope.dispose;

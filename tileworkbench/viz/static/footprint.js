@@ -61,13 +61,12 @@ function show(root, scope, model, data) {
     for (const each of figures) each.part = { ...each.part, ...wholeOf(each) };
     ask(false);
   });
-  const info = tw.div("tw-info");
   root.append(
     tw.div(data.recorded.includes("because") ? "tw-finding tw-is-bad" : "tw-finding tw-is-good",
       `Recorded ${data.recorded}`),
-    tw.div("tw-sentence", `Counted on ${data.inputs}.`),
+    tw.div("tw-sentence", `Counted on ${data.inputs}. Point at a cell to see who touches it; click it to choose its block.`),
     tw.div("tw-bar", ways, everyone, fit, whole, launch.stepper ?? ""), message,
-    tw.div("tw-figures", launch.node ?? "", ...figures.map((/** @type {Fields} */ { figure }) => figure.node), info),
+    tw.div("tw-figures", launch.node ?? "", ...figures.map((/** @type {Fields} */ { figure }) => figure.node)),
     tw.div("tw-heading", "Loads of each element"), reuseTable(),
     tw.div("tw-heading", "Masked lanes by line"), lineTable());
   offer();
@@ -76,6 +75,7 @@ function show(root, scope, model, data) {
   function figureOf(/** @type {Fields} */ given) {
     const canvas = list.canvas();
     const made = { ...given, figure: list.figure("", canvas, ""), part: decode(given.window),
+      told: tw.el("div", { class: "tw-figure-note tw-cell-told", "aria-live": "polite" }),
       /** @type {number | null} */ at: null,
       grid: /** @type {any} */ (null) };
     made.grid = new CellGrid(canvas, {
@@ -88,6 +88,7 @@ function show(root, scope, model, data) {
         if (made.part.block[cell] >= 0) choose(made.part.block[cell]);
       },
     });
+    made.figure.node.append(made.told);
     return made;
   }
 
@@ -144,7 +145,11 @@ function show(root, scope, model, data) {
       const answer = await tw.ask(model,
         { type: "footprint-windows", windows, block: wanted, fit: fitted });
       if (wanted !== chosen) return; // another block was chosen since
-      answer.windows.forEach((/** @type {Fields} */ part, /** @type {number} */ i) => { figures[i].part = decode(part); figures[i].at = null; });
+      answer.windows.forEach((/** @type {Fields} */ window, /** @type {number} */ i) => {
+        const part = decode(window);
+        if (place(part) !== place(figures[i].part)) figures[i].at = null; // the cell is another one
+        figures[i].part = part;
+      });
       alone = wanted < 0 ? null : { at: answer.at, threads: answer.threads };
     } catch (error) {
       message.textContent = error.message;
@@ -153,6 +158,9 @@ function show(root, scope, model, data) {
     offer();
     draw();
   }
+
+  /** Which elements a window shows. */
+  const place = (/** @type {Fields} */ { top, left, step, cells }) => String([top, left, step, ...cells]);
 
   /** What the pictures can be coloured by. */
   function offer() {
@@ -231,26 +239,23 @@ function show(root, scope, model, data) {
 
   const name = () => (alone ? `(${alone.at.join(", ")})` : "");
 
-  function describe(/** @type {Fields} */ { tensor, side, part, at, columns, run, shape }) {
-    info.replaceChildren();
-    if (at === null || at === undefined) {
-      info.append(tw.faint("Point at a cell to see who touches it; click it to choose its block."));
-      return;
-    }
+  /** Below a picture: who touches the cell that is pointed at. */
+  function describe(/** @type {Fields} */ { tensor, side, part, at, told, columns, run, shape }) {
+    if (at === null || at === undefined) return told.replaceChildren();
     const [row, column] = [Math.floor(at / part.cells[1]), at % part.cells[1]];
-    const place = (part.top + row * part.step) * columns + part.left + column * part.step;
-    const rows = [["elements touched", part.touched[at]]];
-    if (part.times[at] > 0) rows.push(
-      [side === "loads" ? "most loads of one" : "most stores of one", part.times[at]],
-      ["blocks", part.blocks[at]], ["first block", part.block[at]]);
-    if (alone && part.mine[at] > 0) {
-      rows.push([`by block ${name()}`, part.mine[at]]);
-      if (part.thread[at] >= 0)
-        rows.push(["thread", part.thread[at]], ["threads", part.threads[at]]);
-    }
-    info.append(tw.el("b", {}, `${tensor}[${element(shape, place * run).join(", ")}]`,
-      part.step > 1 || run > 1 ? " and its neighbours" : ""), table(["", ""], rows));
+    const first = (part.top + row * part.step) * columns + part.left + column * part.step;
+    const many = part.step > 1 || run > 1;
+    const facts = [many ? `${part.touched[at]} elements touched` : ""];
+    if (part.times[at] > 0) facts.push(`${many ? "at most " : ""}${number(part.times[at], side.slice(0, -1))} of one`,
+      `${number(part.blocks[at], "block")}, the first is ${part.block[at]}`);
+    if (alone) facts.push(part.mine[at] > 0 ? `by block ${name()}: ${part.mine[at]}` : `not by block ${name()}`);
+    if (alone && part.mine[at] > 0 && part.thread[at] >= 0)
+      facts.push(`thread ${part.thread[at]}${part.threads[at] > 1 ? ` of ${part.threads[at]}` : ""}`);
+    return told.replaceChildren(tw.el("b", {}, `${tensor}[${element(shape, first * run).join(", ")}]`),
+      `${many ? " and its neighbours" : ""}: ${facts.filter(Boolean).join(" · ") || "never touched"}`);
   }
+
+  const number = (/** @type {number} */ count, /** @type {string} */ what) => `${count} ${what}${count === 1 ? "" : "s"}`;
 
   function element(/** @type {number[]} */ shape, /** @type {number} */ place) {
     return shape.map((/** @type {number} */ extent, /** @type {number} */ d) => {

@@ -54,8 +54,18 @@ class CardWidget(ViewWidget, ViewTraits, PassesTraits, LayoutsTraits, RooflineTr
             **self.pass_answers(),
             **self.layout_answers(),
             **self.roofline_answers(),
-            "bound": lambda content: bound_answer(self.view, content),
+            "bound": self._bound,
         }
+
+    def _bound(self, content: dict[str, Any]) -> dict[str, Any]:
+        """What bounds the kernel, once the browser asks, and with that its roofline; ``measure``
+        lets it measure this machine.
+        """
+        placed = self.view.placed(bool(content.get("measure")))
+        if placed.points and placed.machine and "roofline" not in dict(self.card["tabs"]):
+            self.open_roofline(placed.points, placed.machine)
+            self.card = card_model(placed)
+        return bound_answer(placed)
 
     def saved(self, room: int) -> dict[str, Any] | None:
         lines = saved_lines(self.view)

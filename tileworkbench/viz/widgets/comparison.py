@@ -10,7 +10,7 @@ import traitlets
 
 from tileworkbench.viz.model.assets import module, stylesheet
 from tileworkbench.viz.model.bundle import Bundle, in_marimo
-from tileworkbench.viz.model.compared import comparison_html, comparison_model, placed
+from tileworkbench.viz.model.compared import comparison_html, comparison_model
 from tileworkbench.viz.model.view import KernelView
 from tileworkbench.viz.widgets.base import Answer, ViewWidget
 from tileworkbench.viz.widgets.card import CardWidget
@@ -40,7 +40,7 @@ class ComparisonWidget(ViewWidget):
     @cached_property
     def sides(self) -> tuple[SideWidget, ...]:
         """A model per kernel, made when the views are first looked at."""
-        return tuple(SideWidget(view) for view in placed(self._views))
+        return tuple(SideWidget(view.placed()) for view in self._views)
 
     def answers(self) -> dict[str, Answer]:
         return {"sides": self._names}

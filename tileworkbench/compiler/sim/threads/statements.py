@@ -320,16 +320,16 @@ class ThreadTranslator(StatementTranslator):
         return pointer
 
     def _print(self, stmt: st.Print) -> Execute:
-        values = self.expr.all(stmt.values)
+        values, counters = self.expr.all(stmt.values), self.expr.all(stmt.counters)
 
         def print_(frame: Any) -> None:
             if not (frame.options.prints or frame.observers):
                 return
-            printed = [value(frame) for value in values]
-            if any(type(value) is np.ndarray for value in printed):
-                print_lines(frame, stmt, printed, frame.mask, frame.lanes)
+            printed, numbers = ([each(frame) for each in all_] for all_ in (values, counters))
+            if any(type(value) is np.ndarray for value in (*printed, *numbers)):
+                print_lines(frame, stmt, printed, numbers, frame.mask, frame.lanes)
             elif frame.active().any():  # all threads would write the same
-                print_lines(frame, stmt, printed, True, ())
+                print_lines(frame, stmt, printed, numbers, True, ())
 
         return print_
 
