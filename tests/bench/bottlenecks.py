@@ -28,6 +28,18 @@ def transposed_reads():
     return kernel
 
 
+def transposed_halves():
+    """Of elements that no packing of a processor turns."""
+
+    @T.prim_func
+    def kernel(A: T.Tensor((N, N), "bfloat16"), C: T.Tensor((N, N), "bfloat16")):
+        with T.Kernel(N // 32, N // 32, threads=128) as (bx, by):
+            for i, j in T.Parallel(32, 32):
+                C[by * 32 + i, bx * 32 + j] = A[bx * 32 + j, by * 32 + i]  # here
+
+    return kernel
+
+
 def serial_sum():
     @T.prim_func
     def kernel(A: T.Tensor((N, N), "float32"), C: T.Tensor((N,), "float32")):

@@ -109,7 +109,8 @@ def rows(made: Any) -> dict[str, Rows]:
 def test_rows_that_a_block_walks() -> None:
     """A column of tiles; the next block goes on in its rows."""
     assert rows(columns(16, 16))["X"] == Rows(64, 64.0, 64.0, True)
-    assert rows(columns(16, 1024))["X"].count == 1
+    strip = 8 * 4.0 * host_isa().lanes(4)
+    assert rows(columns(16, 1024))["X"] == Rows(64, strip, 4096.0, True)
     softmax = rows(kernels.softmax(64, 1024, block_M=4))
     assert softmax["X"].count == 1
     pieces = rows(kernels.online_softmax(64, 8192, block_M=4, block_N=128))["X"]
@@ -142,12 +143,12 @@ def test_rows_that_do_not_go_on_begin_anew() -> None:
     assert half == pytest.approx(2048 * RATES.run_ns("L3", False, 1))
 
 
-def test_narrow_columns_take_longer_than_whole_rows() -> None:
+def test_narrow_columns_take_longer_than_strips() -> None:
     narrow, wide = (
         predict_time(tw.compile(columns(16, n), target="cpu").stats.lowered, MACHINE, 1)
         for n in (16, 1024)
     )
-    assert sum(narrow.memory_us.values()) > 2 * sum(wide.memory_us.values())
+    assert sum(narrow.memory_us.values()) > 1.5 * sum(wide.memory_us.values())
 
 
 def test_what_was_measured_is_kept_and_a_broken_file_is_measured_again(

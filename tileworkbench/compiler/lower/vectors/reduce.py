@@ -46,7 +46,7 @@ def _horizontal(kind: ReduceKind, vector: Expr, nan_propagate: bool) -> Expr:
 
 
 def lower(op: Reduce, context: Context) -> Stmt:
-    """Loops over the kept dimensions around the reduction of a row, or of the columns of a strip."""
+    """Loops over the kept dimensions around the reduction of a row, or of a strip of columns."""
     lowering = _Lowering(op, context)
     return lowering.along_rows() if op.dim == len(op.src.shape) - 1 else lowering.along_columns()
 
