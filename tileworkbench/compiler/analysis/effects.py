@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir.effects import declared
+from tileworkbench.compiler.ir.effects import declared, exposed
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.rewrite import buffers_of, statements
 from tileworkbench.compiler.ir.simt import Start, TensorMap
@@ -24,6 +24,13 @@ def exposes(call: st.ExternCall) -> bool:
     called.
     """
     return any(arg.dtype.kind == "handle" for arg in call.args)
+
+
+def hides_accesses(root: st.Stmt) -> bool:
+    """Whether memory has two names below `root`, or code outside may do with it what it likes."""
+    return any(
+        isinstance(stmt, st.Alias | st.Pointer) or exposed(stmt) for stmt in statements(root)
+    )
 
 
 def owners(root: st.Stmt) -> dict[Buffer, Buffer]:

@@ -51,11 +51,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tileworkbench.compiler.analysis.access import element_accesses
-from tileworkbench.compiler.ir.effects import accesses, exposed
+from tileworkbench.compiler.analysis.effects import hides_accesses
+from tileworkbench.compiler.ir.effects import accesses
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, buffers_of, statements, with_body
-from tileworkbench.compiler.ir.stmt import Alias, Alloc, Pointer, Seq, Stmt, Store, items, seq
+from tileworkbench.compiler.ir.stmt import Alloc, Seq, Stmt, Store, items, seq
 from tileworkbench.compiler.ir.tile import Parallel
 from tileworkbench.compiler.lower.shared.loop_fusion import LoopFuser, last
 from tileworkbench.compiler.lower.shared.nest_fusion import NestFuser, is_plain
@@ -69,11 +70,8 @@ def fuse_loops(program: Program) -> Program:
     """Fuse neighbouring `T.Parallel` nests of lets and stores, and reductions with those that they
     read; tiles that nothing reads go away.
     """
-    stmts = list(statements(program.body))
-    # Two names for one memory, or code outside that does with it what it likes.
-    if any(isinstance(stmt, Alias | Pointer) or exposed(stmt) for stmt in stmts):
-        return program
-    if sum(isinstance(stmt, Parallel) for stmt in stmts) < 2:
+    nests = sum(isinstance(stmt, Parallel) for stmt in statements(program.body))
+    if nests < 2 or hides_accesses(program.body):
         return program
     fuser = _Fuser(program)
     body = Rewriter(rewrite_stmt=fuser.visit)(program.body)

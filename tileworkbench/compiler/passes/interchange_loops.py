@@ -32,14 +32,14 @@ After::
 
 from __future__ import annotations
 
+from tileworkbench.compiler.analysis.effects import hides_accesses
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.fast_dataclass import dataclass
-from tileworkbench.compiler.ir.effects import exposed
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body
-from tileworkbench.compiler.ir.stmt import Alias, Alloc, For, Pointer, Seq, Stmt, seq
+from tileworkbench.compiler.ir.stmt import Alloc, For, Seq, Stmt, seq
 from tileworkbench.compiler.lower.shared.nest_groups import Member, NestGroup, touches
 from tileworkbench.compiler.lower.shared.strips import Strips, strip_of
 from tileworkbench.compiler.passes.optional import optional
@@ -56,11 +56,8 @@ class InterchangeLoops:
     target: Target
 
     def __call__(self, program: Program) -> Program:
-        stmts = list(statements(program.body))
-        # Two names for one memory, or code outside that does with it what it likes.
-        if any(isinstance(stmt, Alias | Pointer) or exposed(stmt) for stmt in stmts):
-            return program
-        if not any(isinstance(stmt, For) for stmt in stmts):
+        loops = any(isinstance(stmt, For) for stmt in statements(program.body))
+        if not loops or hides_accesses(program.body):
             return program
         interchange = _Interchange(program, self.target.vector_bits)
         return with_body(program, Rewriter(rewrite_stmt=interchange.visit)(program.body))
