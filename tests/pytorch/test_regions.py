@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import tileworkbench as tw
 from tileworkbench.compiler.diagnostics import RunError
 from tileworkbench.pytorch import regions
 from tileworkbench.pytorch.backend import tile_backend
@@ -255,3 +256,11 @@ def test_heads_of_a_group_are_found_without_remainders() -> None:
     place = position([h, j, d], [10240, 64, 1])
     found = unravelled(place, (2, 4, 160, 64), (40960, 10240, 64, 1))
     assert [each.text for each in found] == ["h // 4", "h % 4", "j", "d"]
+
+
+def test_copies_of_open_size_stay_in_torch() -> None:
+    tiled = tw.tile(lambda x: x.t().contiguous(), dynamic=True)
+    for rows in (70, 80):
+        x = torch.randn(rows, 16)
+        assert torch.equal(tiled(x), x.t())
+    assert not tiled.report.parts

@@ -33,6 +33,7 @@ from tileworkbench.pytorch.nodes import (
     Node,
     base_of,
     cited,
+    has_fixed_sizes,
     is_part,
     is_read_outside,
     is_tuple,
@@ -202,6 +203,8 @@ def _root(node: Node) -> Node:
 
 def has_loops(node: Node) -> bool:
     """Whether an operation can be part of a region."""
+    if name_of(node) in COPIES and not has_fixed_sizes(node):
+        return False
     parts = tuple(each for each in node.users if is_part(each)) if is_tuple(node) else ()
     try:
         written(Region((node, *parts)), {})
