@@ -14,6 +14,7 @@ GROUPS = {
     "gather": "Picks rows of a table by an index.",
     "window": "Goes over windows of an image.",
     "attention": "Scaled dot products, a softmax, and products with the values.",
+    "copy": "Puts elements in another order in memory, which tiles turn around.",
     "view": "Only says how memory is read; costs nothing in a kernel.",
     "constant": "A tensor of one number, which the kernel has as that number.",
 }

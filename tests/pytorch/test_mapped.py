@@ -70,7 +70,7 @@ def test_the_text_finds_elements_by_arithmetic() -> None:
     ]
 
 
-def test_inputs_with_gaps_and_copies_into_another_order_stay_in_torch() -> None:
+def test_inputs_with_gaps_stay_in_torch() -> None:
     x = torch.randn(4, 70, 256)[:, :, :128]  # no tensor that a kernel takes as it is
 
     def chunks(x: Any) -> Any:
@@ -81,9 +81,6 @@ def test_inputs_with_gaps_and_copies_into_another_order_stay_in_torch() -> None:
     assert not tiled.report.parts
     tiled.check(x.contiguous())
     assert [part.operations for part in tiled.report.parts] == [("mul", "exp")]
-    other = tw.tile(lambda x: (x.transpose(1, 2).contiguous() * 2).exp())
-    other.check(x.contiguous())
-    assert all("clone" not in part.operations for part in other.report.parts)
 
 
 def test_orders() -> None:

@@ -35,7 +35,7 @@ def test_each_operation_of_core_aten_has_a_group_or_a_reason() -> None:
 def test_no_operation_is_in_two_places() -> None:
     groups = (aten.MAPS, aten.ROWS, aten.PRODUCTS, aten.GATHERS, aten.VIEWS, aten.TRANSPOSITIONS)
     others = (aten.SLICES, aten.CONSTANTS, in_torch.REASONS)
-    one = (aten.CONVERSION, aten.EXPANSION, aten.ATTENTION, aten.BATCH_NORMS[0])
+    one = (aten.CONVERSION, aten.CLONE, aten.EXPANSION, aten.ATTENTION, aten.BATCH_NORMS[0])
     counts = Counter([*one, *(name for names in (*groups, *others) for name in names)])
     assert [name for name, count in counts.items() if count > 1] == []
     assert sum(map(len, in_torch.BY_REASON.values())) == len(in_torch.REASONS)
@@ -51,6 +51,7 @@ def test_groups() -> None:
         "aten.embedding.default": "gather",
         "aten._scaled_dot_product_flash_attention_for_cpu.default": "attention",
         "aten.permute.default": "view",
+        "aten.clone.default": "copy",
         "aten.full.default": "constant",
         "aten.convolution.default": "product",
         "aten.sort.default": "torch",
@@ -102,6 +103,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(aten.POOLS, (IMAGE, [2, 2], [2, 2])),
     aten.ATTENTION: (HEADS, HEADS, HEADS),
     aten.CONVERSION: (X,),
+    aten.CLONE: (X.t(),),
     "aten.full.default": ([64, 96], 2.5),
     "aten.full_like.default": (X, 2.5),
     "aten.scalar_tensor.default": (2.5,),
@@ -123,6 +125,10 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "aten.unbind.int": (HEADS[0],),
     aten.EXPANSION: (X[:, None], [64, 3, 96]),
 }
+OPTIONS: dict[str, dict[str, Any]] = {
+    aten.CONVERSION: {"dtype": torch.bfloat16},
+    aten.CLONE: {"memory_format": torch.contiguous_format},
+}
 ELSEWHERE = {aten.GROUPED[1]}  # an operation of transformers, in `test_grouped`
 
 
@@ -136,7 +142,7 @@ def test_each_row_has_a_call() -> None:
         *aten.GATHERS,
         *aten.POOLS,
     )
-    one = (*aten.CONSTANTS, aten.CONVERSION, aten.ATTENTION)
+    one = (*aten.CONSTANTS, aten.CONVERSION, aten.CLONE, aten.ATTENTION)
     assert {*views, *others, *one} == CALLS.keys() | ELSEWHERE
 
 
@@ -164,7 +170,7 @@ def compiled(call: Any, report: Report) -> Any:
 @pytest.mark.parametrize("name", CALLS)
 def test_what_the_table_names_is_in_a_kernel(name: str) -> None:
     operation = functools.reduce(getattr, name.split(".")[1:], torch.ops.aten)
-    options = {"dtype": torch.bfloat16} if name == aten.CONVERSION else {}
+    options = OPTIONS.get(name, {})
 
     def call(x: Any, args: Any) -> Any:
         made = operation(*args, **options)

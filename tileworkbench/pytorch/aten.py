@@ -194,6 +194,7 @@ SLICES = (
 POOLS = ("aten.max_pool2d.default", "aten.avg_pool2d.default")
 CONVERSION = "aten._to_copy.default"
 EXPANSION = "aten.expand.default"
+CLONE = "aten.clone.default"  # in another order, where a graph has it
 COPY = "aten.copy_.default"  # writes to its first operand
 ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu.default"
 # Tensors of one number, which are written as that number: by the place of it among the arguments,
@@ -216,6 +217,7 @@ _GROUPS: dict[str, Collection[str]] = {
     "gather": GATHERS,
     "window": POOLS,
     "attention": (ATTENTION,),
+    "copy": (CLONE,),
     "view": (*VIEWS, *TRANSPOSITIONS, *SLICES, EXPANSION),
     "constant": CONSTANTS,
 }

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field
 from math import prod
+from typing import TypeGuard
 
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.pytorch import aten, shapes
@@ -120,6 +121,13 @@ class Group:
     def weight(self) -> int:
         """How many element-wise operations it stands for."""
         return sum(weight_of(node) for node in self.nodes)
+
+
+def is_of_elements(group: object) -> TypeGuard[Group]:
+    """Whether a group is one of operations on single elements, and of nothing else."""
+    if type(group) is not Group or group.inner or group.product is not None:
+        return False
+    return all(name_of(node) not in aten.GATHERS for node in group.members)
 
 
 def weight_of(node: Node) -> int:

@@ -7,7 +7,7 @@ would have to run in the middle of it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -19,6 +19,7 @@ from tileworkbench.pytorch.first_operands import with_first_operands
 from tileworkbench.pytorch.grouped import Grouped
 from tileworkbench.pytorch.groups import (
     Group,
+    is_of_elements,
 )
 from tileworkbench.pytorch.handwritten import Handwritten
 from tileworkbench.pytorch.mapped import mapped_groups
@@ -41,6 +42,7 @@ from tileworkbench.pytorch.shapes import Extents
 from tileworkbench.pytorch.sizes import OpenSizeError, OpenSizes
 from tileworkbench.pytorch.small_regions import is_small, small_regions
 from tileworkbench.pytorch.terms import NoRuleError
+from tileworkbench.pytorch.turned import turned_groups
 
 LEAST_WORK = 2  # operations of a kernel: alone, one is as fast in torch
 LEAST_ELEMENTS = 8192  # of a kernel with fewer operations than this:
@@ -85,6 +87,7 @@ def find_groups(
             reasons.update(dict.fromkeys(group.nodes, reason))
         else:
             kept.append(group)
+    kept = _with_turned(nodes, kept, refused or {}, reasons, poor)
     members = {node for group in kept for node in group.nodes}
     rest = mapped_groups(nodes, members | set(refused or {}))
     kept += [group for group in rest if not poor(group)]
@@ -92,6 +95,29 @@ def find_groups(
     members = {node for group in kept for node in group.nodes}
     outside = [node for node in nodes if node.op == "call_function" and node not in members]
     return kept, {node: reasons.get(node, "nothing reads it") for node in outside}
+
+
+def _with_turned(
+    nodes: Sequence[Node],
+    groups: Sequence[AnyGroup],
+    refused: Collection[Node],
+    reasons: dict[Node, str],
+    poor: Callable[[AnyGroup], str],
+) -> list[AnyGroup]:
+    """The groups and those around what lies in another order. Groups of elements may be parts of
+    these.
+    """
+    plain = [each for each in groups if is_of_elements(each)]
+    kept = [each for each in groups if each not in plain]
+    taken = {*refused, *(node for group in kept for node in group.nodes)}
+    for group in turned_groups(nodes, taken, plain, reasons):
+        reason = poor(group)
+        if reason:
+            reasons.update(dict.fromkeys(group.nodes, reason))
+            continue
+        kept.append(group)
+        plain = [each for each in plain if each.members[0] not in group.members]
+    return [*kept, *plain]
 
 
 def _with_small_regions(

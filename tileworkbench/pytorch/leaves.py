@@ -8,6 +8,7 @@ from math import prod
 
 from tileworkbench.pytorch.axes import Axis, Index, text_of_axes
 from tileworkbench.pytorch.body import Names
+from tileworkbench.pytorch.in_torch import OTHER_ORDER
 from tileworkbench.pytorch.nodes import Node, base_of, offset_of, shape_of, strides_of, value_of
 from tileworkbench.pytorch.shapes import Extents
 from tileworkbench.pytorch.sizes import is_open
@@ -47,14 +48,8 @@ class Leaves:
 
     def read(self, node: Node, index: Index) -> str:
         """The element of a tensor that is no member, through the views that it is of its base."""
-        base = base_of(node)
-        value, held = value_of(node), value_of(base)
-        if value.untyped_storage()._cdata != held.untyped_storage()._cdata:
-            raise NoRuleError("a view that torch copies")
-        own = argument_of(base)
+        base, own = memory_of(node)
         shape, begin = shape_of(node), offset_of(node)
-        if any(map(is_open, (*shape, *strides_of(node), begin, *own.shape, offset_of(base)))):
-            raise NoRuleError("a view whose place torch keeps open")
         strides = [strides_of(base)[at] for at in own.order] or [1]
         places: list[list[str]] = [[] for _ in strides]
         reach = [0] * len(strides)
@@ -63,7 +58,7 @@ class Leaves:
                 continue
             along = self._together in {axis.coordinate for axis in axes}
             if along and (stride != 1 or axes[-1].coordinate != self._together):
-                raise NoRuleError("a copy into another order is torch's own")
+                raise NoRuleError(OTHER_ORDER)
             behind = stride
             for axis in reversed(axes):
                 if axis.inner == 1:
@@ -126,6 +121,19 @@ def _united(index: Index) -> tuple[list[str], Extents]:
         if size != run[0].whole and (is_open(size) or is_open(run[-1].inner)):
             raise NoRuleError("an index that divides by an open size")
     return [text_of_axes(tuple(run)) for run in runs] or ["0"], shape or (1,)
+
+
+def memory_of(node: Node) -> tuple[Node, Tensor]:
+    """(what a node is a view of, that as a kernel takes it). Raises `NoRuleError`."""
+    base = base_of(node)
+    value, held = value_of(node), value_of(base)
+    if value.untyped_storage()._cdata != held.untyped_storage()._cdata:
+        raise NoRuleError("a view that torch copies")
+    own = argument_of(base)
+    places = (*shape_of(node), *strides_of(node), offset_of(node), *own.shape, offset_of(base))
+    if any(map(is_open, places)):
+        raise NoRuleError("a view whose place torch keeps open")
+    return base, own
 
 
 def argument_of(base: Node) -> Tensor:

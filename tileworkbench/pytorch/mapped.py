@@ -8,7 +8,7 @@ by arithmetic: views, slices, repetitions and transpositions of tensors are neve
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import prod
 
 from tileworkbench.compiler.fast_dataclass import dataclass
@@ -54,18 +54,23 @@ class Mapped(Members):
     @property
     def weight(self) -> int:
         """How many element-wise operations it stands for."""
-        return sum(max(1, weight_of(node)) for node in self.members if is_work(node))
+        return work_of(self.members)
 
     def outputs(self) -> list[Node]:
         """What other operations read."""
         return [self.members[-1]]
 
 
+def work_of(members: Iterable[Node]) -> int:
+    """How many element-wise operations such members stand for."""
+    return sum(max(1, weight_of(node)) for node in members if is_work(node))
+
+
 def mapped_groups(nodes: Sequence[Node], taken: Collection[Node]) -> Iterator[Mapped]:
     """The groups of what is not `taken` by others."""
     done: set[Node] = set()
     for node in reversed(nodes):
-        if node in done or node in taken or not _may_end(node):
+        if node in done or node in taken or not ends(node):
             continue
         group = _group_of(node, taken)
         if group is not None:
@@ -73,12 +78,27 @@ def mapped_groups(nodes: Sequence[Node], taken: Collection[Node]) -> Iterator[Ma
             yield group
 
 
-def _may_end(node: Node) -> bool:
+def ends(node: Node) -> bool:
+    """Whether a group may have an operation as its result."""
     return bool(node.users) and is_work(node) and is_element(node, with_rows=True)
 
 
 def _group_of(root: Node, taken: Collection[Node]) -> Mapped | None:
     """The group that ends with an operation; None where there is none."""
+    group = Mapped(members_of(root, taken))
+    try:
+        for each in group.members:
+            check_tensors(each)
+        written(group, {})
+    except NoRuleError:
+        return None
+    return group
+
+
+def members_of(root: Node, taken: Collection[Node]) -> tuple[Node, ...]:
+    """An operation with those that it follows from, element by element, and that nothing else
+    reads.
+    """
     inside, read, node = {root}, set(operands(root)), root
     while read and len(inside) < _MOST:
         node = node.prev  # users come first
@@ -89,14 +109,7 @@ def _group_of(root: Node, taken: Collection[Node]) -> Mapped | None:
         if own and node not in taken and is_element(node, with_rows=True) and not is_leaf(node):
             inside.add(node)
             read.update(operands(node))
-    group = Mapped(tuple(each for each in root.graph.nodes if each in inside))
-    try:
-        for each in group.members:
-            check_tensors(each)
-        written(group, {})
-    except NoRuleError:
-        return None
-    return group
+    return tuple(each for each in root.graph.nodes if each in inside)
 
 
 def is_leaf(node: Node) -> bool:

@@ -25,6 +25,7 @@ from tileworkbench.pytorch import (
     row_products,
     scans,
     shapes,
+    turned,
 )
 from tileworkbench.pytorch.around import Around
 from tileworkbench.pytorch.attention import Attention
@@ -65,6 +66,7 @@ from tileworkbench.pytorch.scans import Scan
 from tileworkbench.pytorch.shapes import Extents
 from tileworkbench.pytorch.sizes import OpenSizeError, is_open
 from tileworkbench.pytorch.terms import NoRuleError
+from tileworkbench.pytorch.turned import Turned
 from tileworkbench.pytorch.writing import written
 from tileworkbench.pytorch.written import Written
 
@@ -82,6 +84,7 @@ _WRITERS: dict[type, Callable[[Any, Mapping[Node, str], Collection[str]], Writte
     Region: regions.written,
     RowProduct: row_products.written,
     Scan: scans.written,
+    Turned: turned.written,
 }
 
 
@@ -101,6 +104,8 @@ def started(node: Node) -> AnyGroup:
     name = name_of(node)
     if name in in_torch.REASONS:
         raise NoRuleError(in_torch.REASONS[name])
+    if name == aten.CLONE:  # those that tiles turn are found when all others are
+        raise NoRuleError(in_torch.OTHER_ORDER)
     if name == aten.ATTENTION:
         _check_tensors(node)
         return attention.started(node)

@@ -33,6 +33,7 @@ from tileworkbench.pytorch.row_products import RowProduct
 from tileworkbench.pytorch.rows import ROWS
 from tileworkbench.pytorch.rules import AnyGroup
 from tileworkbench.pytorch.sizes import OpenSizes
+from tileworkbench.pytorch.turned import Turned
 
 _VECTOR = "aten.mv.default"
 MEASURED = "measured: "
@@ -160,6 +161,8 @@ def tried(group: AnyGroup) -> tuple[Node, ...]:
     """The operations of a group that a trial is about: what follows from them may be a kernel
     without them.
     """
+    if isinstance(group, Turned):
+        return group.copies or group.members
     if isinstance(group, Mapped | Pooling | Region):
         return ()
     if isinstance(group, Attention | RowProduct):
@@ -178,6 +181,8 @@ def tried(group: AnyGroup) -> tuple[Node, ...]:
 
 def _operations(group: AnyGroup, sizes: OpenSizes) -> float:
     """Multiplications and additions of a group's products."""
+    if isinstance(group, Turned):
+        return LEAST_TRIED  # always tried: the order costs torch much or little, as memory lies
     if isinstance(group, Mapped | Pooling | Region):
         return 0.0
     if isinstance(group, RowProduct):
