@@ -104,6 +104,16 @@ CASES = (
     ),
     Case("x // y", function(lambda x, y: x // y), rows(2)),
     Case(
+        "(x * 2).t().contiguous() + y, 1024 x 1024",
+        function(lambda x, y: (x * 2).t().contiguous() + y),
+        lambda: (torch.randn(WIDTH, WIDTH), torch.randn(WIDTH, WIDTH)),
+    ),
+    Case(
+        "relu(x * w) by pixels, 8 x 64 x 28 x 28",
+        function(lambda x, w: F.relu(x.permute(0, 2, 3, 1).contiguous() * w)),
+        lambda: (torch.randn(8, 64, 28, 28), torch.randn(64)),
+    ),
+    Case(
         "relu(batch_norm(x)), 8 x 64 x 28 x 28",
         function(lambda x, w, b: F.relu(F.batch_norm(x, None, None, w, b, training=True))),
         lambda: (torch.randn(8, 64, 28, 28), torch.randn(64), torch.randn(64)),

@@ -134,6 +134,14 @@ def test_dimensions_that_stay_are_blocks() -> None:
     assert "x_tile = T.alloc_shared((32, 64), T.float32)" in source  # whole vectors of channels
 
 
+def test_a_place_has_one_tile() -> None:
+    source = tw.tile(lambda x: (x.t() * 2 + x.t().exp()).contiguous(), *data((128, 96))).source
+    assert source.count("T.alloc_shared") == 1 and source.count("x_tile[j, i]") == 2
+    source = tw.tile(joined, *pair((128, 96))).source
+    assert "T.copy(x[bx * 64, by * 48 + 48], x_tile_2)" in source
+    assert "- rows[5]" in tw.tile(broadcast, *data(ODD, (77,), (101,))).source
+
+
 def test_other_groups_of_elements_are_parts_or_stay_whole() -> None:
     def several(x: Any, y: Any) -> Any:
         """Two results that are read of what follows a copy."""
@@ -170,6 +178,18 @@ def test_what_no_tile_turns_stays_in_torch_with_a_reason() -> None:
     assert reason(copied, torch.randn(3, 4000)) == "few elements that lie together"
     assert reason(lambda x: x.permute(1, 0, 2).contiguous(), x) == OTHER_ORDER
     assert reason(two_orders, *data((30, 40, 50), (50, 30, 40))) == OTHER_ORDER
+
+    def shifted(x: Any) -> Any:
+        """Rows that begin in the middle of those of the tensor."""
+        return x.view(-1)[7 : 7 + 60 * 140].view(60, 140).t().contiguous()
+
+    def picked(x: Any, rows: Any) -> Any:
+        return x[rows].t().contiguous()
+
+    why = "rows that an index picks, in another order"
+    assert reason(picked, x[0], torch.arange(60)) == why
+    assert reason(shifted, torch.randn(61, 140)) == "a view that joins dimensions"
+    assert reason(shifted, torch.randn(8500)) == "a view that joins dimensions"
     assert reason(two_shapes, x) == "a tensor that is read in two shapes"
     assert reason(lambda x: x[..., ::2].transpose(1, 2).contiguous(), x) == OTHER_ORDER
 
