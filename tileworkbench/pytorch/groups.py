@@ -125,9 +125,8 @@ class Group:
 
 def is_of_elements(group: object) -> TypeGuard[Group]:
     """Whether a group is one of operations on single elements, and of nothing else."""
-    if type(group) is not Group or group.inner or group.product is not None:
-        return False
-    return all(name_of(node) not in aten.GATHERS for node in group.members)
+    names = (*aten.MAPS, *aten.VIEWS, aten.CONVERSION)
+    return type(group) is Group and all(name_of(node) in names for node in group.nodes)
 
 
 def weight_of(node: Node) -> int:

@@ -104,8 +104,6 @@ def started(node: Node) -> AnyGroup:
     name = name_of(node)
     if name in in_torch.REASONS:
         raise NoRuleError(in_torch.REASONS[name])
-    if name == aten.CLONE:  # those that tiles turn are found when all others are
-        raise NoRuleError(in_torch.OTHER_ORDER)
     if name == aten.ATTENTION:
         _check_tensors(node)
         return attention.started(node)

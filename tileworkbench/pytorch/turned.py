@@ -341,9 +341,8 @@ def turned_groups(
     for node in reversed(nodes):
         if node in done or node in taken or not ends(node):
             continue
-        group = Turned(members_of(node, taken))
-        inside = set(group.members)
-        if any(inside & set(each.members) and not inside >= set(each.members) for each in groups):
+        group = Turned(_members_of(node, taken, groups))
+        if not group.members:
             continue
         try:
             for each in group.members:
@@ -355,6 +354,18 @@ def turned_groups(
             continue
         done.update(group.members)
         yield group
+
+
+def _members_of(root: Node, taken: Collection[Node], groups: Sequence[Group]) -> tuple[Node, ...]:
+    """What a kernel that ends with an operation has, of other groups all or nothing."""
+    while True:
+        members = members_of(root, taken)
+        inside = set(members)
+        parted = [each for each in groups if not inside.isdisjoint(each.members)]
+        parted = [each for each in parted if not inside.issuperset(each.members)]
+        if not parted or any(root in each.members for each in parted):
+            return () if parted else members
+        taken = {*taken, *(node for each in parted for node in each.members)}
 
 
 def _check_orders(group: Turned) -> None:
