@@ -97,6 +97,8 @@ class _Turner:
         if len(nest.vars) != 2 or any(const_int(extent) is None for extent in nest.extents):
             return stmt
         reads = list(dict.fromkeys(self.reads(nest)))
+        if not reads:
+            return stmt
         plan = choose(nest, self.context, but={read.load.buffer for read in reads})
         reads = [read for read in reads if plan and read.row is nest.vars[plan.at]]
         sizes = self.part(nest, reads) if reads else None
