@@ -33,15 +33,15 @@ After::
 from __future__ import annotations
 
 from tileworkbench.compiler.analysis.effects import hides_accesses
-from tileworkbench.compiler.analysis.names import Names
-from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, with_body
-from tileworkbench.compiler.ir.stmt import Alloc, For, Seq, Stmt, seq
+from tileworkbench.compiler.ir.stmt import Alloc, Seq, Stmt, seq
 from tileworkbench.compiler.lower.shared.nest_groups import Member, NestGroup, touches
 from tileworkbench.compiler.lower.shared.strips import Strips, strip_of
+from tileworkbench.compiler.lower.vectors.context import Context
+from tileworkbench.compiler.lower.vectors.parallel import choose
 from tileworkbench.compiler.passes.optional import optional
 from tileworkbench.compiler.target import Target
 
@@ -56,17 +56,16 @@ class InterchangeLoops:
     target: Target
 
     def __call__(self, program: Program) -> Program:
-        loops = any(isinstance(stmt, For) for stmt in statements(program.body))
-        if not loops or hides_accesses(program.body):
+        members = map(Member.of, statements(program.body))
+        if not any(each and each.repeats for each in members) or hides_accesses(program.body):
             return program
-        interchange = _Interchange(program, self.target.vector_bits)
+        interchange = _Interchange(program, self.target)
         return with_body(program, Rewriter(rewrite_stmt=interchange.visit)(program.body))
 
 
 class _Interchange:
-    def __init__(self, program: Program, vector_bits: int) -> None:
-        self.names, self.ranges = Names(program), Ranges(program)
-        self.vector_bits = vector_bits
+    def __init__(self, program: Program, target: Target) -> None:
+        self.context = Context.of(program, target)
         self.touches = touches(statements(program.body))
 
     def visit(self, stmt: Stmt) -> Stmt:
@@ -77,8 +76,7 @@ class _Interchange:
         group: NestGroup | None = None
         begins = 0  # where the statements of the group do
         for child in stmt.stmts:
-            member = Member.of(child)
-            single = None if member is None else NestGroup.of(member, self.ranges)
+            single = self.group_of(child)
             both = group.joined(single) if group is not None and single is not None else None
             if both is None and not isinstance(child, Alloc):
                 done[begins:] = self.in_strips(group, done[begins:])
@@ -88,6 +86,16 @@ class _Interchange:
             done.append(child)
         done[begins:] = self.in_strips(group, done[begins:])
         return stmt if done == list(stmt.stmts) else seq(done)
+
+    def group_of(self, stmt: Stmt) -> NestGroup | None:
+        """A statement as a group; None where it cannot be one, or where its vectors go along other
+        dimensions than strips do.
+        """
+        member = Member.of(stmt)
+        plan = None if member is None else choose(member.nest, self.context)
+        if member is None or (plan is not None and plan.at != len(member.nest.vars) - 1):
+            return None
+        return NestGroup.of(member, self.context.ranges)
 
     def in_strips(self, group: NestGroup | None, stmts: list[Stmt]) -> list[Stmt]:
         """A group strip by strip, or as it stands in `stmts` where that gives nothing."""
@@ -103,12 +111,13 @@ class _Interchange:
         ]
         bits = max(max(use.buffer.dtype.bits, 8) for use in group.uses())
         shared = any(each.rows_share for each in group.repeated)
-        sizes = strip_of(group.extents, self.vector_bits // bits, shared=shared)
+        lanes = self.context.target.vector_bits // bits
+        sizes = strip_of(group.extents, lanes, shared=shared)
         if sums.isdisjoint(held) or sizes == group.extents:
             return stmts
         kept = frozenset(held) - own
         allocated = [stmt for stmt in stmts if isinstance(stmt, Alloc)]
-        return [*allocated, Strips(group, tuple(held), kept, self.names).write(sizes)]
+        return [*allocated, Strips(group, tuple(held), kept, self.context.names).write(sizes)]
 
 
 def _fits(buffer: Buffer) -> bool:
