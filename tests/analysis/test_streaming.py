@@ -31,3 +31,53 @@ def kernel(A: T.Tensor(({1 << 24},), "{dtype}"), B: T.Tensor((64,), "{dtype}")):
     )
     constant = frozenset(parameters(program)[:1])
     assert bool(fetched_loads(program, constant, Ranges(program))) == found
+
+
+@pytest.mark.parametrize(
+    ("rows", "pitch", "vectors", "ahead"),
+    [
+        (64, 4096, 2, 16),  # a quarter of the rows
+        (256, 4096, 2, 64),  # 8 KiB in runs of 128 bytes
+        (256, 4096, 64, 2),
+        (256, 4096, 65, 0),  # a page is foreseen
+        (15, 4096, 2, 0),  # too few rows
+        (256, 511, 2, 0),  # too near
+        (256, 2047, 64, 0),  # half of what lies between is used
+    ],
+)
+def test_rows_are_fetched_ahead(rows: int, pitch: int, vectors: int, ahead: int) -> None:
+    """Of a loop down rows of short runs, in parts that another loop joins."""
+    part = 1 if rows % 2 else 2
+    index = f"block * 2048 + (k * {part} + i) * {pitch} + j * 16 + lane"
+    program = parse(
+        f"""
+@T.program(stage="cpu")
+def kernel(A: T.Tensor(({1 << 24},), "float32"), B: T.Tensor((64,), "float32")):
+    for block in T.blocks(2):
+        for k in T.serial({rows // part}):
+            for i in T.serial({part}):
+                for j in T.serial({vectors}):
+                    for lane in T.vectorized(16):
+                        B[lane] = A[{index}]
+"""
+    )
+    constant = frozenset(parameters(program)[:1])
+    fetched = fetched_loads(program, constant, Ranges(program))
+    assert list(fetched.values()) == ([ahead * pitch * 4] if ahead else [])
+
+
+def test_what_several_tensors_have_ahead_is_shared() -> None:
+    loads = " + ".join(f"{name}[block * 4096 + i * 16 + lane]" for name in "ABCD")
+    params = ", ".join(f'{name}: T.Tensor(({1 << 24},), "float32")' for name in "ABCD")
+    program = parse(
+        f"""
+@T.program(stage="cpu")
+def kernel({params}, E: T.Tensor((64,), "float32")):
+    for block in T.blocks(16):
+        for i in T.serial(256):
+            for lane in T.vectorized(16):
+                E[lane] = {loads}
+"""
+    )
+    constant = frozenset(parameters(program)[:4])
+    assert set(fetched_loads(program, constant, Ranges(program)).values()) == {2048}

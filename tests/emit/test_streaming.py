@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import tileworkbench as tw
+import tileworkbench.language as T
 from tileworkbench.bench.probes import host_isa
 from tileworkbench.kernels import dequant_gemv, elementwise, matmul, rmsnorm
 
@@ -29,15 +30,44 @@ def test_what_is_fetched_ahead(program: object, count: int) -> None:
 
 def test_every_line_of_several_vectors_is_fetched() -> None:
     """Four vectors of a long function are one load."""
-    kernel = tw.compile(elementwise.gelu(4096, 2048, "float32"), target="cpu")
+    kernel = tw.compile(elementwise.gelu(4096, 4096, "float32"), target="cpu")
     lines = max(1, 4 * host_isa().vector_bits // 8 // 64)
     assert kernel.source.count("call void @llvm.prefetch") == lines
-    ahead = {4096 + 64 * line for line in range(lines)}
+    ahead = {8192 + 64 * line for line in range(lines)}
     assert ahead <= {int(each) for each in re.findall(r"ptr %\w+, i64 (\d+)", kernel.source)}
 
 
 def test_fetching_past_the_end() -> None:
-    x = torch.arange(2048 * 2048, dtype=torch.float32).reshape(2048, 2048)
-    kernel = tw.compile(elementwise.add(2048, 2048, "float32"), target="cpu")
+    x = torch.arange(4096 * 2048, dtype=torch.float32).reshape(4096, 2048)
+    kernel = tw.compile(elementwise.add(4096, 2048, "float32"), target="cpu")
     assert "llvm.prefetch" in kernel.source
     assert torch.equal(kernel(x, x), 2 * x)
+
+
+def column_sums(M: int, N: int, block_M: int, block_N: int) -> object:
+    @T.prim_func
+    def column_sums(X: T.Tensor((M, N), "float32"), Y: T.Tensor((N,), "float32")):
+        with T.Kernel(N // block_N) as bx:
+            tile = T.alloc_fragment((block_M, block_N), "float32")
+            total = T.alloc_fragment((block_N,), "float32")
+            T.clear(total)
+            for k in T.serial(M // block_M):
+                T.copy(X[k * block_M, bx * block_N], tile)
+                T.reduce_sum(tile, total, dim=0, clear=False)
+            T.copy(total, Y[bx * block_N])
+
+    return column_sums
+
+
+def test_rows_of_columns_are_fetched_ahead() -> None:
+    """A run is 512 bytes, so 16 rows of 4 KiB lie between a line and what is fetched."""
+    kernel = tw.compile(column_sums(4096, 1024, 64, 256), target="cpu")
+    places = re.findall(r"(%\w+) = getelementptr i8, ptr %\w+, i64 (\d+)", kernel.source)
+    fetched = re.findall(r"call void @llvm.prefetch\S*\(ptr (%\w+), i32 0, i32 2", kernel.source)
+    run = {str(16 * 4096 + 64 * line) for line in range(8)}
+    assert fetched
+    assert {dict(places)[name] for name in fetched} <= run
+    x = torch.rand(4096, 1024)
+    y = torch.empty(1024)
+    kernel(x, y)
+    torch.testing.assert_close(y, x.sum(0))

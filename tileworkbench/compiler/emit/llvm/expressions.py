@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial, reduce
 
 from tileworkbench.compiler.analysis.access import loads
 from tileworkbench.compiler.analysis.quiet import QuietFloats
 from tileworkbench.compiler.analysis.ranges import Ranges
-from tileworkbench.compiler.analysis.streaming import AHEAD_BYTES
 from tileworkbench.compiler.emit.llvm import packed
 from tileworkbench.compiler.emit.llvm.arithmetic import Arithmetic
 from tileworkbench.compiler.emit.llvm.emitter import Emitter, Value, memory_type, register_type
@@ -38,13 +38,13 @@ class Expressions(Arithmetic):
         emitter: Emitter,
         functions: dict[str, EmittedFunction],
         ranges: Ranges,
-        fetched: frozenset[ir.Load] = frozenset(),
+        fetched: Mapping[ir.Load, int] | None = None,
         quiet: QuietFloats | None = None,
     ) -> None:
         super().__init__(emitter, functions)
         self.quiet = quiet or QuietFloats(frozenset())
         self.ranges = ranges
-        self.fetched = fetched  # what is fetched ahead of its use
+        self.fetched = fetched or {}  # so many bytes ahead of their use
         # Lets of the current vector loop: an index may be written in them.
         self.definitions: dict[Var, Expr] = {}
 
@@ -300,14 +300,16 @@ class Expressions(Arithmetic):
         return Value(text, buffer.dtype, lanes)
 
     def _fetch_ahead(self, load: ir.Load, address: str, elements: int) -> None:
-        """Prefetch the lines that lie `AHEAD_BYTES` behind so many elements, even past the end of
-        the tensor.
+        """Prefetch the lines that lie as far behind so many elements as the load is to be fetched
+        ahead, even past the end of the tensor.
         """
-        if load not in self.fetched:
+        ahead = self.fetched.get(load)
+        if ahead is None:
             return
         size = max(elements * load.buffer.dtype.bits // 8, 1)
-        for offset in range(AHEAD_BYTES, AHEAD_BYTES + size, LINE_BYTES):
-            self.out.prefetch(self.out.let(f"getelementptr i8, ptr {address}, i64 {offset}"))
+        for offset in range(ahead, ahead + size, LINE_BYTES):
+            place = self.out.let(f"getelementptr i8, ptr {address}, i64 {offset}")
+            self.out.prefetch(place, level=2)
 
     def _load_strided(
         self, load: ir.Load, moves: LanePattern, lanes: int, predicate: Value | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field
 
 from tileworkbench.compiler.analysis.effects import constant_buffers, packed_tiles
@@ -24,7 +24,7 @@ class ModuleState:
     isa: Isa
     ranges: Ranges
     streamed: frozenset[Buffer]
-    fetched: frozenset[Load]
+    fetched: Mapping[Load, int]
     constant: frozenset[Buffer]
     packed: frozenset[Buffer]
     quiet: QuietFloats

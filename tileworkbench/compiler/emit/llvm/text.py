@@ -156,9 +156,10 @@ class FunctionWriter:
         actual = ", ".join(f"{kind} {value}" for kind, value in arguments)
         self.do(f"call void @{callee}({actual})")
 
-    def prefetch(self, address: str) -> None:
-        """Append a fetch into the first-level cache, of any address."""
-        options = (("i32", number) for number in ("0", "3", "1"))  # a read, to keep, of data
+    def prefetch(self, address: str, level: int = 1) -> None:
+        """Append a fetch into the cache of a level, 1 the innermost, of any address."""
+        locality = str(4 - level)
+        options = (("i32", number) for number in ("0", locality, "1"))  # a read, of data
         self.run("llvm.prefetch.p0", ("ptr", address), *options)
 
     def declare(self, result: VectorType | str, callee: str, *parameters: VectorType | str) -> None:
