@@ -2,7 +2,7 @@
 
     python benchmarks/aligned_stack.py [--quick]
 
-Kernels of `cost_cases.py`, with tiles from the middle of their lists, and two that call functions
+Kernels of `cost/`, with tiles from the middle of their lists, and two that call functions
 in loops: those in whose code vectors wait on the stack are compiled as they are, and with a
 stack that is aligned to 16 bytes only, as the system has it. Where that begins in a line is chance;
 here it is at each of the four places, in turn. For all that this processor has and for AVX2; one
@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from common import environment, write_results
-from cost_cases import CASES, Case
+from cost import CASES
+from cost.case import Case
 from two_ways import TARGETS, compiled_with, milliseconds, told
 
 import tileworkbench as tw

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 from common import environment, markdown_table, write_results
-from cost_cases import CASES, SEEN, Case, text_of
+from cost import CASES, SEEN
+from cost.case import Case, text_of
 from in_turn import in_turn, usual
 from numpy.typing import NDArray
 

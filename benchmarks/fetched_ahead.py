@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from common import environment, write_results
-from cost_kernels import column_max, column_sums
-from cost_tuned_kernels import column_errors
+from cost.columns import column_errors, column_max, column_sums
 from two_ways import TARGETS, compiled_with, milliseconds, told
 
 import tileworkbench as tw

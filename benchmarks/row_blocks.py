@@ -11,13 +11,14 @@ from __future__ import annotations
 import argparse
 
 from common import environment, markdown_table, write_results
-from cost_cases import CASES, text_of
+from cost import CASES
+from cost.case import text_of
 from two_ways import milliseconds
 
 import tileworkbench as tw
 
 SECONDS = 3.0  # of measuring, for each kernel
-TILES = (  # part of a case's name, and rows and columns as kernels for GPUs have them
+TILES = (  # how a case's name begins, and rows and columns as kernels for GPUs have them
     ("softmax 2048", {"block_M": 32}),
     ("layernorm 1024", {"block_M": 32}),
     ("online softmax", {"block_M": 16, "block_N": 512}),
@@ -37,7 +38,7 @@ def main() -> None:
     tw.set_num_threads(1)
     rows, data = [], []
     for name, tile in TILES:
-        case = next(each for each in CASES if name in each.name)
+        case = next(each for each in CASES if each.name.startswith(name))
         program = case.make(**case.constants, **tile)
         kernels = [tw.compile(program, target="cpu", disable=off) for off in ((), ("split_rows",))]
         seconds = SECONDS / 10 if options.quick else SECONDS

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from common import environment, markdown_table, write_results
-from cost_user_kernels import transpose
+from cost.moves import transpose
 from in_turn import in_turn, usual
 from two_ways import TARGETS, compiled_with
 

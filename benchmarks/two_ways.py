@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from common import environment, markdown_table, write_results
-from cost_cases import CASES, Case
+from cost import CASES
+from cost.case import Case
 from cost_model import inputs_of
 from in_turn import in_turn, usual
 
@@ -21,7 +22,7 @@ TARGETS = ("cpu", "cpu:avx2")
 def compare_cases(
     name: str, doc: str, heads: tuple[str, str], other: Callable[[Any, str], Any]
 ) -> None:
-    """Compare the kernels of `cost_cases.py`, with tiles from the beginning, the middle and the end
+    """Compare the kernels of `cost/`, with tiles from the beginning, the middle and the end
     of their lists, with what `other` makes of a program for a target; write the results as `name`.
     """
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])

@@ -2,7 +2,7 @@
 
     python benchmarks/unrolled_loops.py [--quick]
 
-Each kernel of `cost_cases.py`, with tiles from the middle of its list, is compiled with all passes
+Each kernel of `cost/`, with tiles from the middle of its list, is compiled with all passes
 of `DEFAULT_PASSES` and without "loop-unroll", and called in turn.
 """
 
@@ -14,7 +14,8 @@ import time
 from typing import Any
 
 from common import environment, markdown_table, write_results
-from cost_cases import CASES, Case
+from cost import CASES
+from cost.case import Case
 from cost_model import inputs_of
 from two_ways import milliseconds
 

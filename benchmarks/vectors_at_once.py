@@ -3,7 +3,7 @@ vectors at once, on this processor.
 
     python benchmarks/vectors_at_once.py [--quick]
 
-Kernels of `cost_cases.py` that have one of these, with tiles from the middle of their lists, are
+Kernels of `cost/` that have one of these, with tiles from the middle of their lists, are
 compiled as they are and with one vector at once, for all that this processor has and for AVX2, and
 called in turn: one thread.
 """
@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from common import environment, write_results
-from cost_cases import CASES, Case
+from cost import CASES
+from cost.case import Case
 from two_ways import TARGETS, compiled_with, milliseconds, told
 
 import tileworkbench as tw

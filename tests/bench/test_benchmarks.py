@@ -32,7 +32,8 @@ def scripts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     monkeypatch.setattr("common.RESULTS", tmp_path)
     yield tmp_path
     imported = ("common", "ceilings_agree", "cpu_gemm", "compile_latency", *GPU)
-    for name in (*imported, "cost_cases", "cost_model", "in_turn", "recording", "simulator"):
+    cost = [name for name in sys.modules if name.split(".")[0] == "cost"]
+    for name in (*imported, *cost, "cost_model", "in_turn", "recording", "simulator"):
         sys.modules.pop(name, None)
 
 

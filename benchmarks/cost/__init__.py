@@ -1,0 +1,40 @@
+"""Kernels with the configurations that `cost_model.py` predicts and measures."""
+
+from __future__ import annotations
+
+from cost import (
+    attention,
+    columns,
+    convolutions,
+    distances,
+    elements,
+    fused_products,
+    held_out,
+    moves,
+    products,
+    quantised,
+    row_losses,
+    row_norms,
+    row_sums,
+    scans,
+    windows,
+)
+
+SEEN = (
+    *row_norms.CASES,
+    *row_losses.CASES,
+    *row_sums.CASES,
+    *columns.CASES,
+    *elements.CASES,
+    *moves.CASES,
+    *windows.CASES,
+    *scans.CASES,
+    *products.CASES,
+    *fused_products.CASES,
+    *convolutions.CASES,
+    *distances.CASES,
+    *attention.CASES,
+    *quantised.CASES,
+)
+HELD_OUT = held_out.CASES
+CASES = (*SEEN, *HELD_OUT)

@@ -1,0 +1,192 @@
+"""Attention and its parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tileworkbench.language as T
+from cost.case import Case
+from tileworkbench import kernels
+from tileworkbench.kernels.flash_attention import LOG2_E, LOWEST, update_softmax
+
+
+def window(L: int, H: int, G: int, D: int, W: int, block_M: int = 32, block_N: int = 32) -> Any:
+    """Causal attention to the last W keys of Q (L, H, D), K and V (L, H // G, D), float32, where G
+    neighbouring heads share their keys.
+    """
+
+    @T.prim_func
+    def window(
+        Q: T.Tensor((L, H, D), "float32"),
+        K: T.Tensor((L, H // G, D), "float32"),
+        V: T.Tensor((L, H // G, D), "float32"),
+    ):
+        Y = T.empty((L, H, D), "float32")
+        with T.Kernel(T.ceildiv(L, block_M), H) as (bx, h):
+            q = T.alloc_shared((block_M, D), "float32")
+            keys = T.alloc_shared((block_N, D), "float32")
+            values = T.alloc_shared((block_N, D), "float32")
+            scores = T.alloc_fragment((block_M, block_N), "float32")
+            weights = T.alloc_shared((block_M, block_N), "float32")
+            out = T.alloc_fragment((block_M, D), "float32")
+            most = T.alloc_fragment((block_M,), "float32")
+            total = T.alloc_fragment((block_M,), "float32")
+            rescale = T.alloc_fragment((block_M,), "float32")
+            part = T.alloc_fragment((block_M,), "float32")
+            T.copy(Q[bx * block_M : (bx + 1) * block_M, h, :], q)
+            T.clear(out)
+            T.clear(total)
+            T.fill(most, LOWEST)
+            first = T.max(bx * block_M - W + 1, 0) // block_N
+            for n in T.serial(first, T.ceildiv((bx + 1) * block_M, block_N)):
+                T.copy(K[n * block_N : (n + 1) * block_N, h // G, :], keys)
+                T.copy(V[n * block_N : (n + 1) * block_N, h // G, :], values)
+                T.gemm(q, keys, scores, transpose_B=True, clear_accum=True)
+                for i, j in T.Parallel(block_M, block_N):
+                    ago = bx * block_M + i - n * block_N - j
+                    score = T.if_then_else(ago < W, scores[i, j], -T.infinity("float32"))
+                    scores[i, j] = T.if_then_else(ago >= 0, score, -T.infinity("float32"))
+                update_softmax(
+                    scores, out, most, total, rescale, part,
+                    D**-0.5 * LOG2_E, block_M, block_N, D,
+                )  # fmt: skip
+                T.copy(scores, weights)
+                T.gemm(weights, values, out)
+            for i, d in T.Parallel(block_M, D):
+                out[i, d] = out[i, d] / total[i]
+            T.copy(out, Y[bx * block_M : (bx + 1) * block_M, h, :])
+        return Y
+
+    return window
+
+
+def biased_attention(H: int, L: int, S: int, D: int, block_M: int, block_N: int) -> Any:
+    """Attention of Q (H, L, D) to K and V (H, S, D), bfloat16, with R (H, L, S), float32, added to
+    its scores.
+    """
+
+    @T.prim_func
+    def biased_attention(
+        Q: T.Tensor((H, L, D), "bfloat16"),
+        K: T.Tensor((H, S, D), "bfloat16"),
+        V: T.Tensor((H, S, D), "bfloat16"),
+        R: T.Tensor((H, L, S), "float32"),
+    ):
+        Y = T.empty((H, L, D), "float32")
+        with T.Kernel(T.ceildiv(L, block_M), H) as (bx, h):
+            q = T.alloc_shared((block_M, D), "bfloat16")
+            keys = T.alloc_shared((block_N, D), "bfloat16")
+            values = T.alloc_shared((block_N, D), "bfloat16")
+            scores = T.alloc_fragment((block_M, block_N), "float32")
+            weights = T.alloc_shared((block_M, block_N), "bfloat16")
+            out = T.alloc_fragment((block_M, D), "float32")
+            most = T.alloc_fragment((block_M,), "float32")
+            total = T.alloc_fragment((block_M,), "float32")
+            rescale = T.alloc_fragment((block_M,), "float32")
+            part = T.alloc_fragment((block_M,), "float32")
+            T.copy(Q[h, bx * block_M, 0], q)
+            T.clear(out)
+            T.clear(total)
+            T.fill(most, LOWEST)
+            for n in T.Pipelined(T.ceildiv(S, block_N), num_stages=2):
+                T.copy(K[h, n * block_N, 0], keys)
+                T.copy(V[h, n * block_N, 0], values)
+                T.gemm(q, keys, scores, transpose_B=True, clear_accum=True)
+                for i, j in T.Parallel(block_M, block_N):
+                    bias = R[h, bx * block_M + i, n * block_N + j]
+                    scores[i, j] = scores[i, j] * D**-0.5 + bias
+                update_softmax(scores, out, most, total, rescale, part, LOG2_E, block_M, block_N, D)
+                T.copy(scores, weights)
+                T.gemm(weights, values, out)
+            for i, d in T.Parallel(block_M, D):
+                out[i, d] = out[i, d] / total[i]
+            T.copy(out, Y[h, bx * block_M, 0])
+        return Y
+
+    return biased_attention
+
+
+def soft_values(M: int, N: int, D: int, block_M: int = 32, block_N: int = 64) -> Any:
+    """`exp(S) @ V` over the sums of its rows, of S (M, N) and V (N, D), float32."""
+
+    @T.prim_func
+    def soft_values(S: T.Tensor((M, N), "float32"), V: T.Tensor((N, D), "float32")):
+        Y = T.empty((M, D), "float32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            scores = T.alloc_fragment((block_M, block_N), "float32")
+            weights = T.alloc_shared((block_M, block_N), "float32")
+            values = T.alloc_shared((block_N, D), "float32")
+            out = T.alloc_fragment((block_M, D), "float32")
+            total = T.alloc_fragment((block_M,), "float32")
+            T.clear(out)
+            T.clear(total)
+            for k in T.serial(T.ceildiv(N, block_N)):
+                T.copy(S[bx * block_M, k * block_N], scores)
+                for i, j in T.Parallel(block_M, block_N):
+                    scores[i, j] = T.exp(scores[i, j])
+                T.reduce_sum(scores, total, dim=1, clear=False)
+                T.copy(scores, weights)
+                T.copy(V[k * block_N, 0], values)
+                T.gemm(weights, values, out)
+            for i, j in T.Parallel(block_M, D):
+                out[i, j] = out[i, j] / total[i]
+            T.copy(out, Y[bx * block_M, 0])
+        return Y
+
+    return soft_values
+
+
+def scores(M: int, N: int, D: int, block_M: int = 32, block_N: int = 64) -> Any:
+    """`sigmoid(Q @ K.T)` of Q (M, D) and K (N, D), float32, whole D at once."""
+
+    @T.prim_func
+    def scores(Q: T.Tensor((M, D), "float32"), K: T.Tensor((N, D), "float32")):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            left = T.alloc_shared((block_M, D), "float32")
+            right = T.alloc_shared((block_N, D), "float32")
+            total = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(total)
+            T.copy(Q[by * block_M, 0], left)
+            T.copy(K[bx * block_N, 0], right)
+            T.gemm(left, right, total, transpose_B=True)
+            for i, j in T.Parallel(block_M, block_N):
+                total[i, j] = 1.0 / (1.0 + T.exp(-total[i, j]))
+            T.copy(total, Y[by * block_M, bx * block_N])
+        return Y
+
+    return scores
+
+
+CASES = (
+    Case(
+        "flash attention 512, D 64",
+        kernels.flash_attention,
+        {"batch": 1, "heads": 4, "seq_q": 512, "seq_kv": 512, "dim": 64},
+        {"block_M": (16, 32, 64, 128), "block_N": (16, 32, 64, 128)},
+    ),
+    Case(
+        "window of 128 of 512 keys, 4 heads, D 64",
+        window,
+        {"L": 512, "H": 4, "G": 2, "D": 64, "W": 128},
+        {"block_M": (16, 32, 64, 128), "block_N": (16, 32, 64, 128)},
+    ),
+    Case(
+        "attention with a bias 2x320x640, D 48, bfloat16",
+        biased_attention,
+        {"H": 2, "L": 320, "S": 640, "D": 48},
+        {"block_M": (1, 8, 32, 80, 320), "block_N": (8, 32, 128, 640)},
+    ),
+    Case(
+        "softmax times values 256x1024, D 64",
+        soft_values,
+        {"M": 256, "N": 1024, "D": 64},
+        {"block_M": (8, 16, 32, 64, 128), "block_N": (16, 32, 64, 128)},
+    ),
+    Case(
+        "sigmoid of scores 384x512, D 96",
+        scores,
+        {"M": 384, "N": 512, "D": 96},
+        {"block_M": (16, 32, 64, 128), "block_N": (16, 64, 128, 256)},
+    ),
+)

@@ -1,0 +1,303 @@
+"""Reductions of columns, and norms of columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tileworkbench.language as T
+from cost.case import COLUMNS, Case
+
+
+def column_sums(M: int, N: int, block_M: int = 16, block_N: int = 64) -> Any:
+    """`y[j] = sum(X[i, j] for i)` of an (M, N) float32 matrix, a tile of rows at a time."""
+
+    @T.prim_func
+    def column_sums(X: T.Tensor((M, N), "float32")):
+        y = T.empty((N,), "float32")
+        with T.Kernel(T.ceildiv(N, block_N)) as bx:
+            tile = T.alloc_fragment((block_M, block_N), "float32")
+            total = T.alloc_fragment((block_N,), "float32")
+            T.clear(total)
+            for k in T.serial(T.ceildiv(M, block_M)):
+                T.copy(X[k * block_M, bx * block_N], tile)
+                T.reduce_sum(tile, total, dim=0, clear=False)
+            T.copy(total, y[bx * block_N])
+        return y
+
+    return column_sums
+
+
+def weighted_columns(M: int, N: int, block_M: int = 16, block_N: int = 64) -> Any:
+    """`y[j] = sum(w[i] * X[i, j] for i)` of an (M, N) float32 matrix (a transposed gemv)."""
+
+    @T.prim_func
+    def weighted_columns(X: T.Tensor((M, N), "float32"), w: T.Tensor((M,), "float32")):
+        y = T.empty((N,), "float32")
+        with T.Kernel(T.ceildiv(N, block_N)) as bx:
+            tile = T.alloc_fragment((block_M, block_N), "float32")
+            total = T.alloc_fragment((block_N,), "float32")
+            T.clear(total)
+            for k in T.serial(T.ceildiv(M, block_M)):
+                for i, j in T.Parallel(block_M, block_N):
+                    tile[i, j] = X[k * block_M + i, bx * block_N + j] * w[k * block_M + i]
+                T.reduce_sum(tile, total, dim=0, clear=False)
+            T.copy(total, y[bx * block_N])
+        return y
+
+    return weighted_columns
+
+
+def column_errors(M: int, N: int, block_M: int, block_N: int) -> Any:
+    """Mean absolute differences of the columns of X and Y (M, N), float32."""
+
+    @T.prim_func
+    def column_errors(X: T.Tensor((M, N), "float32"), Y: T.Tensor((M, N), "float32")):
+        e = T.empty((N,), "float32")
+        with T.Kernel(T.ceildiv(N, block_N)) as bx:
+            left = T.alloc_fragment((block_M, block_N), "float32")
+            right = T.alloc_fragment((block_M, block_N), "float32")
+            total = T.alloc_fragment((block_N,), "float32")
+            T.clear(total)
+            for k in T.serial(T.ceildiv(M, block_M)):
+                T.copy(X[k * block_M, bx * block_N], left)
+                T.copy(Y[k * block_M, bx * block_N], right)
+                for i, j in T.Parallel(block_M, block_N):
+                    left[i, j] = T.abs(left[i, j] - right[i, j])
+                T.reduce_sum(left, total, dim=0, clear=False)
+            for j in T.Parallel(block_N):
+                e[bx * block_N + j] = total[j] / M
+        return e
+
+    return column_errors
+
+
+def column_max(M: int, N: int, block_M: int = 16, block_N: int = 64) -> Any:
+    """`y[j] = max(abs(X[i, j]) for i)` of an (M, N) float32 matrix, a tile of rows at a time."""
+
+    @T.prim_func
+    def column_max(X: T.Tensor((M, N), "float32")):
+        y = T.empty((N,), "float32")
+        with T.Kernel(T.ceildiv(N, block_N)) as bx:
+            tile = T.alloc_fragment((block_M, block_N), "float32")
+            most = T.alloc_fragment((block_N,), "float32")
+            T.clear(most)
+            for k in T.serial(T.ceildiv(M, block_M)):
+                T.copy(X[k * block_M, bx * block_N], tile)
+                T.reduce_absmax(tile, most, dim=0, clear=False)
+            T.copy(most, y[bx * block_N])
+        return y
+
+    return column_max
+
+
+def column_ranges(M: int, N: int, block_M: int = 64, block_N: int = 64) -> Any:
+    """Largest less smallest elements of the columns of X (M, N), float32."""
+
+    @T.prim_func
+    def column_ranges(X: T.Tensor((M, N), "float32")):
+        y = T.empty((N,), "float32")
+        with T.Kernel(T.ceildiv(N, block_N)) as bx:
+            tile = T.alloc_fragment((block_M, block_N), "float32")
+            most = T.alloc_fragment((block_N,), "float32")
+            least = T.alloc_fragment((block_N,), "float32")
+            T.fill(most, -1e30)
+            T.fill(least, 1e30)
+            for k in T.serial(T.ceildiv(M, block_M)):
+                T.copy(X[k * block_M, bx * block_N], tile)
+                T.reduce_max(tile, most, dim=0, clear=False)
+                T.reduce_min(tile, least, dim=0, clear=False)
+            for j in T.Parallel(block_N):
+                y[bx * block_N + j] = most[j] - least[j]
+        return y
+
+    return column_ranges
+
+
+def column_moments(M: int, N: int, block_M: int = 64, block_N: int = 64) -> Any:
+    """Means and largest elements of the columns of X (M, N), float32."""
+
+    @T.prim_func
+    def column_moments(X: T.Tensor((M, N), "float32")):
+        means, largest = T.empty((N,), "float32"), T.empty((N,), "float32")
+        with T.Kernel(T.ceildiv(N, block_N)) as bx:
+            tile = T.alloc_fragment((block_M, block_N), "float32")
+            total = T.alloc_fragment((block_N,), "float32")
+            most = T.alloc_fragment((block_N,), "float32")
+            T.clear(total)
+            T.fill(most, -1e30)
+            for k in T.serial(T.ceildiv(M, block_M)):
+                T.copy(X[k * block_M, bx * block_N], tile)
+                T.reduce_sum(tile, total, dim=0, clear=False)
+                T.reduce_max(tile, most, dim=0, clear=False)
+            for j in T.Parallel(block_N):
+                means[bx * block_N + j] = total[j] / float(M)
+                largest[bx * block_N + j] = most[j]
+        return means, largest
+
+    return column_moments
+
+
+def column_variance(M: int, N: int, block_M: int = 16, block_N: int = 64) -> Any:
+    """`mean(x * x) - mean(x) ** 2` of the columns of an (M, N) float32 matrix."""
+
+    @T.prim_func
+    def column_variance(X: T.Tensor((M, N), "float32")):
+        V = T.empty((N,), "float32")
+        with T.Kernel(T.ceildiv(N, block_N)) as bx:
+            tile = T.alloc_fragment((block_M, block_N), "float32")
+            first = T.alloc_fragment((block_N,), "float32")
+            second = T.alloc_fragment((block_N,), "float32")
+            T.clear(first)
+            T.clear(second)
+            for k in T.serial(T.ceildiv(M, block_M)):
+                T.copy(X[k * block_M, bx * block_N], tile)
+                T.reduce_sum(tile, first, dim=0, clear=False)
+                for i, j in T.Parallel(block_M, block_N):
+                    tile[i, j] = tile[i, j] * tile[i, j]
+                T.reduce_sum(tile, second, dim=0, clear=False)
+            for j in T.Parallel(block_N):
+                V[bx * block_N + j] = second[j] / M - (first[j] / M) * (first[j] / M)
+        return V
+
+    return column_variance
+
+
+def middle_max(M: int, S: int, N: int, block_S: int = 8, block_N: int = 64) -> Any:
+    """`X.amax(1)` of X (M, S, N), float32, `block_S` of S at a time."""
+
+    @T.prim_func
+    def middle_max(X: T.Tensor((M, S, N), "float32")):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), M) as (bx, by):
+            tile = T.alloc_fragment((block_S, block_N), "float32")
+            most = T.alloc_fragment((block_N,), "float32")
+            T.fill(most, -1e30)
+            for k in T.serial(T.ceildiv(S, block_S)):
+                for i, j in T.Parallel(block_S, block_N):
+                    tile[i, j] = X[by, k * block_S + i, bx * block_N + j]
+                T.reduce_max(tile, most, dim=0, clear=False)
+            T.copy(most, Y[by, bx * block_N])
+        return Y
+
+    return middle_max
+
+
+def column_softmax(M: int, N: int, block_N: int = 64) -> Any:
+    """`softmax(X, dim=0)` of an (M, N) float32 matrix, whole columns in a block."""
+
+    @T.prim_func
+    def column_softmax(X: T.Tensor((M, N), "float32")):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N)) as bx:
+            tile = T.alloc_fragment((M, block_N), "float32")
+            most = T.alloc_fragment((block_N,), "float32")
+            total = T.alloc_fragment((block_N,), "float32")
+            T.copy(X[0, bx * block_N], tile)
+            T.reduce_max(tile, most, dim=0)
+            for i, j in T.Parallel(M, block_N):
+                tile[i, j] = T.exp(tile[i, j] - most[j])
+            T.reduce_sum(tile, total, dim=0)
+            for i, j in T.Parallel(M, block_N):
+                tile[i, j] = tile[i, j] / total[j]
+            T.copy(tile, Y[0, bx * block_N])
+        return Y
+
+    return column_softmax
+
+
+def unit_columns(M: int, N: int, block_M: int = 16, block_N: int = 64) -> Any:
+    """The columns of an (M, N) float32 matrix with length 1: read for their lengths, then again."""
+
+    @T.prim_func
+    def unit_columns(X: T.Tensor((M, N), "float32")):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N)) as bx:
+            tile = T.alloc_fragment((block_M, block_N), "float32")
+            square = T.alloc_fragment((block_M, block_N), "float32")
+            total = T.alloc_fragment((block_N,), "float32")
+            T.clear(total)
+            for k in T.serial(T.ceildiv(M, block_M)):
+                T.copy(X[k * block_M, bx * block_N], tile)
+                for i, j in T.Parallel(block_M, block_N):
+                    square[i, j] = tile[i, j] * tile[i, j]
+                T.reduce_sum(square, total, dim=0, clear=False)
+            for j in T.Parallel(block_N):
+                total[j] = T.rsqrt(total[j] + 1e-12)
+            for k in T.serial(T.ceildiv(M, block_M)):
+                T.copy(X[k * block_M, bx * block_N], tile)
+                for i, j in T.Parallel(block_M, block_N):
+                    tile[i, j] = tile[i, j] * total[j]
+                T.copy(tile, Y[k * block_M, bx * block_N])
+        return Y
+
+    return unit_columns
+
+
+def batch_norm(M: int, N: int, block_M: int = 64, block_N: int = 64) -> Any:
+    """`relu((X - mean) / deviation * w + b)` of columns of X (M, N), w and b (N,), float32."""
+
+    @T.prim_func
+    def batch_norm(
+        X: T.Tensor((M, N), "float32"), w: T.Tensor((N,), "float32"), b: T.Tensor((N,), "float32")
+    ):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N)) as bx:
+            tile = T.alloc_fragment((block_M, block_N), "float32")
+            square = T.alloc_fragment((block_M, block_N), "float32")
+            first = T.alloc_fragment((block_N,), "float32")
+            second = T.alloc_fragment((block_N,), "float32")
+            T.clear(first)
+            T.clear(second)
+            for k in T.serial(T.ceildiv(M, block_M)):
+                T.copy(X[k * block_M, bx * block_N], tile)
+                for i, j in T.Parallel(block_M, block_N):
+                    square[i, j] = tile[i, j] * tile[i, j]
+                T.reduce_sum(tile, first, dim=0, clear=False)
+                T.reduce_sum(square, second, dim=0, clear=False)
+            for j in T.Parallel(block_N):
+                mean = first[j] / M
+                second[j] = w[bx * block_N + j] * T.rsqrt(second[j] / M - mean * mean + 1e-5)
+                first[j] = b[bx * block_N + j] - mean * second[j]
+            for k in T.serial(T.ceildiv(M, block_M)):
+                T.copy(X[k * block_M, bx * block_N], tile)
+                for i, j in T.Parallel(block_M, block_N):
+                    tile[i, j] = T.max(tile[i, j] * second[j] + first[j], 0.0)
+                T.copy(tile, Y[k * block_M, bx * block_N])
+        return Y
+
+    return batch_norm
+
+
+CASES = (
+    Case("column sums 2048x1024", column_sums, {"M": 2048, "N": 1024}, COLUMNS),
+    Case("weighted columns 1024x2048", weighted_columns, {"M": 1024, "N": 2048}, COLUMNS),
+    Case(
+        "errors of columns 2560x1920",
+        column_errors,
+        {"M": 2560, "N": 1920},
+        {"block_M": (1, 8, 64, 512, 2560), "block_N": (8, 64, 384, 1920)},
+    ),
+    Case("column max 1024x2048", column_max, {"M": 1024, "N": 2048}, COLUMNS),
+    Case("ranges of columns 1024x2048", column_ranges, {"M": 1024, "N": 2048}, COLUMNS),
+    Case("means and maxima of columns 1024x1024", column_moments, {"M": 1024, "N": 1024}, COLUMNS),
+    Case("variances of columns 1024x2048", column_variance, {"M": 1024, "N": 2048}, COLUMNS),
+    Case(
+        "maxima of the middle 64x64x512",
+        middle_max,
+        {"M": 64, "S": 64, "N": 512},
+        {"block_S": (1, 4, 16, 64), "block_N": (16, 64, 256, 512)},
+    ),
+    Case(
+        "softmax of columns 256x2048",
+        column_softmax,
+        {"M": 256, "N": 2048},
+        {"block_N": (16, 32, 64, 128, 256, 512)},
+    ),
+    Case("columns of length 1, 1024x1024", unit_columns, {"M": 1024, "N": 1024}, COLUMNS),
+    Case(
+        "batch norm 1024x768",
+        batch_norm,
+        {"M": 1024, "N": 768},
+        {"block_M": (1, 8, 64, 256), "block_N": (16, 64, 256)},
+    ),
+)

@@ -1,0 +1,170 @@
+"""Distances of all rows of a matrix to all rows or columns of another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tileworkbench.language as T
+from cost.case import Case
+
+
+def distances(M: int, N: int, K: int, block_M: int = 32, block_N: int = 32) -> Any:
+    """`D[i, j] = |a_i - b_j|**2` of rows of A (M, K) and B (N, K), float32, by one product."""
+
+    @T.prim_func
+    def distances(A: T.Tensor((M, K), "float32"), B: T.Tensor((N, K), "float32")):
+        D = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            left = T.alloc_fragment((block_M, K), "float32")
+            right = T.alloc_fragment((block_N, K), "float32")
+            first = T.alloc_fragment((block_M,), "float32")
+            second = T.alloc_fragment((block_N,), "float32")
+            product = T.alloc_fragment((block_M, block_N), "float32")
+            T.copy(A[by * block_M, 0], left)
+            T.copy(B[bx * block_N, 0], right)
+            T.clear(product)
+            T.gemm(left, right, product, transpose_B=True)
+            for i, k in T.Parallel(block_M, K):
+                left[i, k] = left[i, k] * left[i, k]
+            for j, k in T.Parallel(block_N, K):
+                right[j, k] = right[j, k] * right[j, k]
+            T.reduce_sum(left, first, dim=1)
+            T.reduce_sum(right, second, dim=1)
+            for i, j in T.Parallel(block_M, block_N):
+                row, column = by * block_M + i, bx * block_N + j
+                D[row, column] = first[i] + second[j] - 2.0 * product[i, j]
+        return D
+
+    return distances
+
+
+def city_distances(M: int, N: int, K: int, block_M: int = 16, block_N: int = 64) -> Any:
+    """`D[i, j] = sum(|A[i, k] - B[k, j]| for k)` of A (M, K) and B (K, N), float32."""
+
+    @T.prim_func
+    def city_distances(A: T.Tensor((M, K), "float32"), B: T.Tensor((K, N), "float32")):
+        D = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            total = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(total)
+            for k in T.serial(K):
+                for i, j in T.Parallel(block_M, block_N):
+                    a, b = A[by * block_M + i, k], B[k, bx * block_N + j]
+                    total[i, j] = total[i, j] + T.abs(a - b)
+            T.copy(total, D[by * block_M, bx * block_N])
+        return D
+
+    return city_distances
+
+
+def longest_paths(M: int, N: int, K: int, block_M: int = 16, block_N: int = 64) -> Any:
+    """`C[i, j] = max(A[i, k] + B[k, j] for k)` of A (M, K) and B (K, N), float32."""
+
+    @T.prim_func
+    def longest_paths(A: T.Tensor((M, K), "float32"), B: T.Tensor((K, N), "float32")):
+        C = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            left = T.alloc_shared((block_M, 32), "float32")
+            right = T.alloc_shared((32, block_N), "float32")
+            most = T.alloc_fragment((block_M, block_N), "float32")
+            T.fill(most, -1e30)
+            for step in T.serial(K // 32):
+                T.copy(A[by * block_M, step * 32], left)
+                T.copy(B[step * 32, bx * block_N], right)
+                for k in T.serial(32):
+                    for i, j in T.Parallel(block_M, block_N):
+                        most[i, j] = T.max(most[i, j], left[i, k] + right[k, j])
+            T.copy(most, C[by * block_M, bx * block_N])
+        return C
+
+    return longest_paths
+
+
+def radial_kernel(M: int, N: int, D: int, block_M: int, block_N: int, block_D: int) -> Any:
+    """`exp(-|a - b|**2)` of the rows a of A (M, D) and b of B (N, D), whose squares are given."""
+
+    @T.prim_func
+    def radial_kernel(
+        A: T.Tensor((M, D), "float32"),
+        B: T.Tensor((N, D), "float32"),
+        a: T.Tensor((M,), "float32"),
+        b: T.Tensor((N,), "float32"),
+    ):
+        K = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            left = T.alloc_shared((block_M, block_D), "float32")
+            right = T.alloc_shared((block_N, block_D), "float32")
+            dot = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(dot)
+            for k in T.Pipelined(T.ceildiv(D, block_D), num_stages=2):
+                T.copy(A[by * block_M, k * block_D], left)
+                T.copy(B[bx * block_N, k * block_D], right)
+                T.gemm(left, right, dot, transpose_B=True)
+            for i, j in T.Parallel(block_M, block_N):
+                far = a[by * block_M + i] + b[bx * block_N + j] - 2.0 * dot[i, j]
+                dot[i, j] = T.exp(-T.max(far, 0.0) / D)
+            T.copy(dot, K[by * block_M, bx * block_N])
+        return K
+
+    return radial_kernel
+
+
+def nearest(M: int, N: int, K: int, block_M: int, block_N: int) -> Any:
+    """`min(|b|**2 - 2 a.b)` over rows of B (N, K) for each a of A (M, K), given |b|**2, float32."""
+
+    @T.prim_func
+    def nearest(
+        A: T.Tensor((M, K), "float32"), B: T.Tensor((N, K), "float32"), b: T.Tensor((N,), "float32")
+    ):
+        y = T.empty((M,), "float32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            left = T.alloc_shared((block_M, K), "float32")
+            right = T.alloc_shared((block_N, K), "float32")
+            far = T.alloc_fragment((block_M, block_N), "float32")
+            least = T.alloc_fragment((block_M,), "float32")
+            T.copy(A[bx * block_M, 0], left)
+            T.fill(least, T.infinity("float32"))
+            for n in T.serial(T.ceildiv(N, block_N)):
+                T.copy(B[n * block_N, 0], right)
+                T.gemm(left, right, far, transpose_B=True, clear_accum=True)
+                for i, j in T.Parallel(block_M, block_N):
+                    far[i, j] = b[n * block_N + j] - 2.0 * far[i, j]
+                T.reduce_min(far, least, dim=1, clear=False)
+            T.copy(least, y[bx * block_M])
+        return y
+
+    return nearest
+
+
+CASES = (
+    Case(
+        "squared distances 256x512, K 128",
+        distances,
+        {"M": 256, "N": 512, "K": 128},
+        {"block_M": (16, 32, 64), "block_N": (16, 32, 64)},
+    ),
+    Case(
+        "city distances 128x512, K 64",
+        city_distances,
+        {"M": 128, "N": 512, "K": 64},
+        {"block_M": (1, 4, 16, 64), "block_N": (16, 64, 256)},
+    ),
+    Case(
+        "longest paths 128x256, K 128",
+        longest_paths,
+        {"M": 128, "N": 256, "K": 128},
+        {"block_M": (1, 4, 16, 64), "block_N": (16, 64, 256)},
+    ),
+    Case(
+        "radial kernel 256x384, D 128",
+        radial_kernel,
+        {"M": 256, "N": 384, "D": 128},
+        {"block_M": (16, 32, 64, 128), "block_N": (16, 64, 128), "block_D": (32, 128)},
+    ),
+    Case(
+        "nearest of 384 rows 512x96",
+        nearest,
+        {"M": 512, "N": 384, "K": 96},
+        {"block_M": (8, 16, 32, 64, 128), "block_N": (16, 32, 64, 128)},
+    ),
+)

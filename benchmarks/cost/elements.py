@@ -1,0 +1,235 @@
+"""Kernels that go element by element, with or without vectors for rows and columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tileworkbench.language as T
+from cost.case import ELEMENTS, TILES, Case
+from tileworkbench import kernels
+
+
+def gated(M: int, N: int, block_M: int = 1, block_N: int = 512) -> Any:
+    """`Y = A * sigmoid(A) * B` of (M, N) float32 matrices (SwiGLU)."""
+
+    @T.prim_func
+    def gated(A: T.Tensor((M, N), "float32"), B: T.Tensor((M, N), "float32")):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            for i, j in T.Parallel(block_M, block_N):
+                row, column = by * block_M + i, bx * block_N + j
+                Y[row, column] = A[row, column] * T.sigmoid(A[row, column]) * B[row, column]
+        return Y
+
+    return gated
+
+
+def polynomial(M: int, N: int, block_M: int = 4, block_N: int = 256) -> Any:
+    """`sum(x**n / (n + 1) for n in range(16))` of the elements of an (M, N) float32 matrix."""
+
+    @T.prim_func
+    def polynomial(X: T.Tensor((M, N), "float32")):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            x = T.alloc_fragment((block_M, block_N), "float32")
+            y = T.alloc_fragment((block_M, block_N), "float32")
+            T.copy(X[by * block_M, bx * block_N], x)
+            T.fill(y, 1.0 / 16)
+            for n in T.serial(15):
+                for i, j in T.Parallel(block_M, block_N):
+                    y[i, j] = y[i, j] * x[i, j] + 1.0 / (15.0 - T.cast(n, "float32"))
+            T.copy(y, Y[by * block_M, bx * block_N])
+        return Y
+
+    return polynomial
+
+
+def rank_one(M: int, N: int, block_M: int = 4, block_N: int = 256) -> Any:
+    """`Y = A + x y.T` of an (M, N) float32 matrix, through a tile."""
+
+    @T.prim_func
+    def rank_one(
+        A: T.Tensor((M, N), "float32"),
+        x: T.Tensor((M,), "float32"),
+        y: T.Tensor((N,), "float32"),
+    ):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            tile = T.alloc_fragment((block_M, block_N), "float32")
+            left = T.alloc_fragment((block_M,), "float32")
+            right = T.alloc_fragment((block_N,), "float32")
+            T.copy(A[by * block_M, bx * block_N], tile)
+            T.copy(x[by * block_M], left)
+            T.copy(y[bx * block_N], right)
+            for i, j in T.Parallel(block_M, block_N):
+                tile[i, j] = tile[i, j] + left[i] * right[j]
+            T.copy(tile, Y[by * block_M, bx * block_N])
+        return Y
+
+    return rank_one
+
+
+def outer_softplus(M: int, N: int, block_M: int = 8, block_N: int = 256) -> Any:
+    """`log(1 + exp(a[i] + b[j]))` of a (M,) and b (N,), float32."""
+
+    @T.prim_func
+    def outer_softplus(a: T.Tensor((M,), "float32"), b: T.Tensor((N,), "float32")):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            for i, j in T.Parallel(block_M, block_N):
+                total = a[by * block_M + i] + b[bx * block_N + j]
+                Y[by * block_M + i, bx * block_N + j] = T.log(1.0 + T.exp(total))
+        return Y
+
+    return outer_softplus
+
+
+def mixed(M: int, N: int, block_M: int = 8, block_N: int = 256) -> Any:
+    """`c[i] * X + (1 - c[i]) * Y` of X and Y (M, N) with c (M,), float32, from tiles."""
+
+    @T.prim_func
+    def mixed(
+        X: T.Tensor((M, N), "float32"),
+        Y: T.Tensor((M, N), "float32"),
+        c: T.Tensor((M,), "float32"),
+    ):
+        Z = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            x = T.alloc_fragment((block_M, block_N), "float32")
+            y = T.alloc_fragment((block_M, block_N), "float32")
+            T.copy(X[by * block_M, bx * block_N], x)
+            T.copy(Y[by * block_M, bx * block_N], y)
+            for i, j in T.Parallel(block_M, block_N):
+                part = c[by * block_M + i]
+                x[i, j] = part * x[i, j] + (1.0 - part) * y[i, j]
+            T.copy(x, Z[by * block_M, bx * block_N])
+        return Z
+
+    return mixed
+
+
+def residual_swish(M: int, N: int, block_M: int, block_N: int) -> Any:
+    """`R + hardswish(X + b)` of R and X (M, N) and b (N,), float32."""
+
+    @T.prim_func
+    def residual_swish(
+        R: T.Tensor((M, N), "float32"), X: T.Tensor((M, N), "float32"), b: T.Tensor((N,), "float32")
+    ):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            for i, j in T.Parallel(block_M, block_N):
+                row, column = by * block_M + i, bx * block_N + j
+                x = X[row, column] + b[column]
+                Y[row, column] = R[row, column] + x * T.clamp(x + 3.0, 0.0, 6.0) / 6.0
+        return Y
+
+    return residual_swish
+
+
+def biased_silu(M: int, N: int, block_M: int = 8, block_N: int = 256) -> Any:
+    """`silu(X + b)` of X (M, N) of bfloat16 and b (N,) of float32, through a tile of float32."""
+
+    @T.prim_func
+    def biased_silu(X: T.Tensor((M, N), "bfloat16"), b: T.Tensor((N,), "float32")):
+        Y = T.empty((M, N), "bfloat16")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            tile = T.alloc_fragment((block_M, block_N), "float32")
+            bias = T.alloc_fragment((block_N,), "float32")
+            T.copy(X[by * block_M, bx * block_N], tile)
+            T.copy(b[bx * block_N], bias)
+            for i, j in T.Parallel(block_M, block_N):
+                value = tile[i, j] + bias[j]
+                tile[i, j] = value / (1.0 + T.exp(-value))
+            T.copy(tile, Y[by * block_M, bx * block_N])
+        return Y
+
+    return biased_silu
+
+
+def gated_update(M: int, N: int, block_M: int = 8, block_N: int = 256) -> Any:
+    """`X + g * tanh(Z)` of X and Z (M, N) and g (N,), bfloat16."""
+
+    @T.prim_func
+    def gated_update(
+        X: T.Tensor((M, N), "bfloat16"),
+        Z: T.Tensor((M, N), "bfloat16"),
+        g: T.Tensor((N,), "bfloat16"),
+    ):
+        Y = T.empty((M, N), "bfloat16")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            for i, j in T.Parallel(block_M, block_N):
+                row, column = by * block_M + i, bx * block_N + j
+                gate = T.cast(g[column], "float32") * T.tanh(T.cast(Z[row, column], "float32"))
+                Y[row, column] = T.cast(T.cast(X[row, column], "float32") + gate, "bfloat16")
+        return Y
+
+    return gated_update
+
+
+def modulated(B: int, L: int, D: int, block_L: int, block_D: int) -> Any:
+    """`R + sigmoid(g) * gelu(X * (1 + s) + t)` (by tanh) of R and X (B, L, D), bfloat16, and g, s
+    and t (B, D), float32; a block goes down its columns.
+    """
+
+    @T.prim_func
+    def modulated(
+        R: T.Tensor((B, L, D), "bfloat16"),
+        X: T.Tensor((B, L, D), "bfloat16"),
+        g: T.Tensor((B, D), "float32"),
+        s: T.Tensor((B, D), "float32"),
+        t: T.Tensor((B, D), "float32"),
+    ):
+        Y = T.empty((B, L, D), "bfloat16")
+        with T.Kernel(T.ceildiv(D, block_D), B) as (bx, b):
+            tile = T.alloc_fragment((block_L, block_D), "float32")
+            gate = T.alloc_fragment((block_D,), "float32")
+            for j in T.Parallel(block_D):
+                gate[j] = 0.5 / (1.0 + T.exp(-g[b, bx * block_D + j]))
+            for k in T.serial(T.ceildiv(L, block_L)):
+                T.copy(X[b, k * block_L, bx * block_D], tile)
+                for i, j in T.Parallel(block_L, block_D):
+                    column = bx * block_D + j
+                    x = tile[i, j] * (1.0 + s[b, column]) + t[b, column]
+                    inner = 0.7978845608 * (x + 0.044715 * x * x * x)
+                    value = gate[j] * x * (1.0 + T.tanh(inner))
+                    tile[i, j] = T.cast(R[b, k * block_L + i, column], "float32") + value
+                T.copy(tile, Y[b, k * block_L, bx * block_D])
+        return Y
+
+    return modulated
+
+
+CASES = (
+    Case(
+        "add 1024x1024",
+        kernels.add,
+        {"M": 1024, "N": 1024},
+        {"block_M": (1, *TILES), "block_N": (16, 64, 256, 1024)},
+    ),
+    Case(
+        "gelu 1024x512",
+        kernels.gelu,
+        {"M": 1024, "N": 512},
+        {"block_M": (1, 4, 64), "block_N": (4, 16, 64, 512)},
+    ),
+    Case("swiglu 1024x1024", gated, {"M": 1024, "N": 1024}, ELEMENTS),
+    Case("polynomial 512x1024", polynomial, {"M": 512, "N": 1024}, ELEMENTS),
+    Case("rank-one update 1024x1024", rank_one, {"M": 1024, "N": 1024}, ELEMENTS),
+    Case("outer softplus 512x1024", outer_softplus, {"M": 512, "N": 1024}, ELEMENTS),
+    Case("mixed rows 1024x1024", mixed, {"M": 1024, "N": 1024}, ELEMENTS),
+    Case("residual hardswish 1024x1024", residual_swish, {"M": 1024, "N": 1024}, ELEMENTS),
+    Case("silu of bfloat16 with a bias 1024x1024", biased_silu, {"M": 1024, "N": 1024}, ELEMENTS),
+    Case("gated update of bfloat16 1024x1024", gated_update, {"M": 1024, "N": 1024}, ELEMENTS),
+    Case(
+        "modulated gelu 4x480x640, bfloat16",
+        modulated,
+        {"B": 4, "L": 480, "D": 640},
+        {"block_L": (1, 8, 60, 480), "block_D": (8, 32, 128, 640)},
+    ),
+    Case(
+        "rope 1x512x8x64",
+        kernels.rope,
+        {"batch": 1, "seq_len": 512, "heads": 8, "dim": 64},
+        {"block_S": (1, 2, 8, 32, 128), "interleaved": (False, True)},
+    ),
+)

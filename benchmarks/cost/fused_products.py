@@ -1,0 +1,225 @@
+"""Products with something done before or after, or with another product."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tileworkbench.language as T
+from cost.case import SMALL_PRODUCTS, Case
+
+
+def relu_linear(M: int, N: int, K: int, block_M: int, block_N: int, block_K: int) -> Any:
+    """`relu(A) @ B + bias` of A (M, K), B (K, N) and bias (N,), float32."""
+
+    @T.prim_func
+    def relu_linear(
+        A: T.Tensor((M, K), "float32"),
+        B: T.Tensor((K, N), "float32"),
+        bias: T.Tensor((N,), "float32"),
+    ):
+        C = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            left = T.alloc_shared((block_M, block_K), "float32")
+            right = T.alloc_shared((block_K, block_N), "float32")
+            total = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(total)
+            for k in T.serial(T.ceildiv(K, block_K)):
+                for i, j in T.Parallel(block_M, block_K):
+                    left[i, j] = T.max(A[by * block_M + i, k * block_K + j], 0.0)
+                T.copy(B[k * block_K, bx * block_N], right)
+                T.gemm(left, right, total)
+            for i, j in T.Parallel(block_M, block_N):
+                C[by * block_M + i, bx * block_N + j] = total[i, j] + bias[bx * block_N + j]
+        return C
+
+    return relu_linear
+
+
+def scaled_product(M: int, N: int, K: int, block_M: int, block_N: int, block_K: int) -> Any:
+    """`(A * s) @ B.T` of A (M, K), s (K,) and B (N, K), float32."""
+
+    @T.prim_func
+    def scaled_product(
+        A: T.Tensor((M, K), "float32"),
+        s: T.Tensor((K,), "float32"),
+        B: T.Tensor((N, K), "float32"),
+    ):
+        C = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            left = T.alloc_shared((block_M, block_K), "float32")
+            right = T.alloc_shared((block_N, block_K), "float32")
+            total = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(total)
+            for k in T.serial(T.ceildiv(K, block_K)):
+                for i, j in T.Parallel(block_M, block_K):
+                    left[i, j] = A[by * block_M + i, k * block_K + j] * s[k * block_K + j]
+                T.copy(B[bx * block_N, k * block_K], right)
+                T.gemm(left, right, total, transpose_B=True)
+            T.copy(total, C[by * block_M, bx * block_N])
+        return C
+
+    return scaled_product
+
+
+def gated_product(M: int, N: int, K: int, block_M: int, block_N: int, block_K: int) -> Any:
+    """`sigmoid(X @ U) * (X @ V)` of X (M, K), U and V (K, N), float32."""
+
+    @T.prim_func
+    def gated_product(
+        X: T.Tensor((M, K), "float32"),
+        U: T.Tensor((K, N), "float32"),
+        V: T.Tensor((K, N), "float32"),
+    ):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            x = T.alloc_shared((block_M, block_K), "float32")
+            u = T.alloc_shared((block_K, block_N), "float32")
+            v = T.alloc_shared((block_K, block_N), "float32")
+            gate = T.alloc_fragment((block_M, block_N), "float32")
+            value = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(gate)
+            T.clear(value)
+            for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=2):
+                T.copy(X[by * block_M, k * block_K], x)
+                T.copy(U[k * block_K, bx * block_N], u)
+                T.copy(V[k * block_K, bx * block_N], v)
+                T.gemm(x, u, gate)
+                T.gemm(x, v, value)
+            for i, j in T.Parallel(block_M, block_N):
+                value[i, j] = value[i, j] / (1.0 + T.exp(-gate[i, j]))
+            T.copy(value, Y[by * block_M, bx * block_N])
+        return Y
+
+    return gated_product
+
+
+def experts(E: int, M: int, N: int, K: int, block_M: int, block_N: int, block_K: int) -> Any:
+    """`R + silu(X @ W.mT)`, X (E, M, K) and W (E, N, K) of bfloat16, R (E, M, N) of float32."""
+
+    @T.prim_func
+    def experts(
+        X: T.Tensor((E, M, K), "bfloat16"),
+        W: T.Tensor((E, N, K), "bfloat16"),
+        R: T.Tensor((E, M, N), "float32"),
+    ):
+        Y = T.empty((E, M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), E) as (bx, by, e):
+            left = T.alloc_shared((block_M, block_K), "bfloat16")
+            right = T.alloc_shared((block_N, block_K), "bfloat16")
+            total = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(total)
+            for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=2):
+                T.copy(X[e, by * block_M, k * block_K], left)
+                T.copy(W[e, bx * block_N, k * block_K], right)
+                T.gemm(left, right, total, transpose_B=True)
+            for i, j in T.Parallel(block_M, block_N):
+                row, column, value = by * block_M + i, bx * block_N + j, total[i, j]
+                Y[e, row, column] = R[e, row, column] + value / (1.0 + T.exp(-value))
+        return Y
+
+    return experts
+
+
+def mlp(M: int, K: int, H: int, N: int, block_M: int, block_H: int) -> Any:
+    """`relu(X @ U)**2 @ V` of X (M, K), U (K, H) and V (H, N), float32, by pieces of H."""
+
+    @T.prim_func
+    def mlp(
+        X: T.Tensor((M, K), "float32"),
+        U: T.Tensor((K, H), "float32"),
+        V: T.Tensor((H, N), "float32"),
+    ):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            x = T.alloc_shared((block_M, K), "float32")
+            u = T.alloc_shared((K, block_H), "float32")
+            v = T.alloc_shared((block_H, N), "float32")
+            inner = T.alloc_fragment((block_M, block_H), "float32")
+            out = T.alloc_fragment((block_M, N), "float32")
+            T.copy(X[bx * block_M, 0], x)
+            T.clear(out)
+            for h in T.serial(T.ceildiv(H, block_H)):
+                T.copy(U[0, h * block_H], u)
+                T.copy(V[h * block_H, 0], v)
+                T.gemm(x, u, inner, clear_accum=True)
+                for i, j in T.Parallel(block_M, block_H):
+                    inner[i, j] = T.max(inner[i, j], 0.0) * T.max(inner[i, j], 0.0)
+                T.gemm(inner, v, out)
+            T.copy(out, Y[bx * block_M, 0])
+        return Y
+
+    return mlp
+
+
+def linear_norm(M: int, N: int, K: int, block_M: int, block_K: int) -> Any:
+    """`layernorm(R + X @ W.T) * g + b`, X (M, K), W (N, K), R (M, N), g and b (N,), float32; a
+    block has whole rows.
+    """
+
+    @T.prim_func
+    def linear_norm(
+        X: T.Tensor((M, K), "float32"),
+        W: T.Tensor((N, K), "float32"),
+        R: T.Tensor((M, N), "float32"),
+        g: T.Tensor((N,), "float32"),
+        b: T.Tensor((N,), "float32"),
+    ):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            left = T.alloc_shared((block_M, block_K), "float32")
+            right = T.alloc_shared((N, block_K), "float32")
+            total = T.alloc_fragment((block_M, N), "float32")
+            square = T.alloc_fragment((block_M, N), "float32")
+            mean = T.alloc_fragment((block_M,), "float32")
+            spread = T.alloc_fragment((block_M,), "float32")
+            T.copy(R[bx * block_M, 0], total)
+            for k in T.serial(T.ceildiv(K, block_K)):
+                T.copy(X[bx * block_M, k * block_K], left)
+                T.copy(W[0, k * block_K], right)
+                T.gemm(left, right, total, transpose_B=True)
+            T.reduce_sum(total, mean, dim=1)
+            for i, j in T.Parallel(block_M, N):
+                total[i, j] = total[i, j] - mean[i] / N
+                square[i, j] = total[i, j] * total[i, j]
+            T.reduce_sum(square, spread, dim=1)
+            for i in T.Parallel(block_M):
+                spread[i] = T.rsqrt(spread[i] / N + 1e-5)
+            for i, j in T.Parallel(block_M, N):
+                Y[bx * block_M + i, j] = total[i, j] * spread[i] * g[j] + b[j]
+        return Y
+
+    return linear_norm
+
+
+CASES = (
+    Case(
+        "relu and linear 256x384x512", relu_linear, {"M": 256, "N": 384, "K": 512}, SMALL_PRODUCTS
+    ),
+    Case(
+        "scaled product 192x384x512", scaled_product, {"M": 192, "N": 384, "K": 512}, SMALL_PRODUCTS
+    ),
+    Case(
+        "gated products 256x256x256",
+        gated_product,
+        {"M": 256, "N": 256, "K": 256},
+        {"block_M": (16, 32, 64, 128), "block_N": (16, 32, 64, 128), "block_K": (32, 128)},
+    ),
+    Case(
+        "experts 4x64x256x256, bfloat16",
+        experts,
+        {"E": 4, "M": 64, "N": 256, "K": 256},
+        SMALL_PRODUCTS,
+    ),
+    Case(
+        "two layers 256x128x512x128",
+        mlp,
+        {"M": 256, "K": 128, "H": 512, "N": 128},
+        {"block_M": (8, 16, 32, 64, 128), "block_H": (16, 32, 64, 128)},
+    ),
+    Case(
+        "linear and layer norm 512x256x320",
+        linear_norm,
+        {"M": 512, "N": 256, "K": 320},
+        {"block_M": (1, 4, 16, 64, 512), "block_K": (8, 32, 80, 320)},
+    ),
+)

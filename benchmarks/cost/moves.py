@@ -1,0 +1,114 @@
+"""Transposes, and rows of tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tileworkbench.language as T
+from cost.case import ELEMENTS, Case
+
+
+def transpose(M: int, N: int, block_M: int = 32, block_N: int = 32) -> Any:
+    """`Y = X.T` of an (M, N) float32 matrix, a tile at a time."""
+
+    @T.prim_func
+    def transpose(X: T.Tensor((M, N), "float32")):
+        Y = T.empty((N, M), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            tile = T.alloc_fragment((block_M, block_N), "float32")
+            T.copy(X[by * block_M, bx * block_N], tile)
+            for j, i in T.Parallel(block_N, block_M):
+                Y[bx * block_N + j, by * block_M + i] = tile[i, j]
+        return Y
+
+    return transpose
+
+
+def channels_last(B: int, C: int, P: int, block_C: int, block_P: int) -> Any:
+    """`(X * s + t).mT` of X (B, C, P), bfloat16, s and t (C,), as float32 (B, P, C)."""
+
+    @T.prim_func
+    def channels_last(
+        X: T.Tensor((B, C, P), "bfloat16"),
+        s: T.Tensor((C,), "float32"),
+        t: T.Tensor((C,), "float32"),
+    ):
+        Y = T.empty((B, P, C), "float32")
+        with T.Kernel(T.ceildiv(P, block_P), T.ceildiv(C, block_C), B) as (bx, by, b):
+            tile = T.alloc_shared((block_C, block_P), "float32")
+            turned = T.alloc_shared((block_P, block_C), "float32")
+            for i, j in T.Parallel(block_C, block_P):
+                channel = by * block_C + i
+                x = T.cast(X[b, channel, bx * block_P + j], "float32")
+                tile[i, j] = x * s[channel] + t[channel]
+            T.transpose(tile, turned)
+            T.copy(turned, Y[b, bx * block_P, by * block_C])
+        return Y
+
+    return channels_last
+
+
+def embed(M: int, N: int, words: int, block_M: int = 4, block_N: int = 256) -> Any:
+    """`Y[i] = W[words[i]] * scale + P[i]`: rows of a table and places, (M, N) of float32."""
+
+    @T.prim_func
+    def embed(
+        index: T.Tensor((M,), "int32"),
+        W: T.Tensor((words, N), "float32"),
+        P: T.Tensor((M, N), "float32"),
+    ):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            for i, j in T.Parallel(block_M, block_N):
+                row, column = by * block_M + i, bx * block_N + j
+                Y[row, column] = W[index[row], column] * 8.0 + P[row, column]
+        return Y
+
+    return embed
+
+
+def bags(M: int, N: int, bag: int, words: int, block_M: int, block_N: int) -> Any:
+    """`sum(w[i, t] * E[words[i, t]])` over the `bag` words of each i, of a table E, float32."""
+
+    @T.prim_func
+    def bags(
+        index: T.Tensor((M, bag), "int32"),
+        w: T.Tensor((M, bag), "float32"),
+        E: T.Tensor((words, N), "float32"),
+    ):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            total = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(total)
+            for t in T.serial(bag):
+                for i, j in T.Parallel(block_M, block_N):
+                    row = by * block_M + i
+                    value = E[index[row, t], bx * block_N + j]
+                    total[i, j] = total[i, j] + w[row, t] * value
+            T.copy(total, Y[by * block_M, bx * block_N])
+        return Y
+
+    return bags
+
+
+CASES = (
+    Case(
+        "transpose 1024x1024",
+        transpose,
+        {"M": 1024, "N": 1024},
+        {"block_M": (8, 32, 128), "block_N": (8, 32, 128)},
+    ),
+    Case(
+        "channels last 8x192x784, bfloat16",
+        channels_last,
+        {"B": 8, "C": 192, "P": 784},
+        {"block_C": (1, 8, 48, 192), "block_P": (1, 8, 56, 392, 784)},
+    ),
+    Case("rows of a table 1024x1024", embed, {"M": 1024, "N": 1024, "words": 16}, ELEMENTS),
+    Case(
+        "bags of 12 rows 768x320",
+        bags,
+        {"M": 768, "N": 320, "bag": 12, "words": 16},
+        {"block_M": (1, 8, 50, 768), "block_N": (8, 32, 96, 320)},
+    ),
+)

@@ -1,0 +1,219 @@
+"""Products of matrices, and of matrices with vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tileworkbench.language as T
+from cost.case import Case
+from tileworkbench import kernels
+
+
+def batched_gemv(B: int, M: int, K: int, block_M: int = 4, block_K: int = 256) -> Any:
+    """`Y[b] = A[b] @ x[b]` of A (B, M, K) and x (B, K), float32."""
+
+    @T.prim_func
+    def batched_gemv(A: T.Tensor((B, M, K), "float32"), X: T.Tensor((B, K), "float32")):
+        Y = T.empty((B, M), "float32")
+        with T.Kernel(T.ceildiv(M, block_M), B) as (bx, bz):
+            product = T.alloc_fragment((block_M, block_K), "float32")
+            total = T.alloc_fragment((block_M,), "float32")
+            T.clear(total)
+            for k in T.serial(T.ceildiv(K, block_K)):
+                for i, j in T.Parallel(block_M, block_K):
+                    column = k * block_K + j
+                    product[i, j] = A[bz, bx * block_M + i, column] * X[bz, column]
+                T.reduce_sum(product, total, dim=1, clear=False)
+            T.copy(total, Y[bz, bx * block_M])
+        return Y
+
+    return batched_gemv
+
+
+def batched_products(B: int, M: int, N: int, K: int, block_M: int = 32, block_N: int = 32) -> Any:
+    """`C[b] = A[b] @ B[b]` of A (B, M, K) and B (B, K, N), float32."""
+
+    @T.prim_func
+    def batched_products(A: T.Tensor((B, M, K), "float32"), Right: T.Tensor((B, K, N), "float32")):
+        C = T.empty((B, M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), B) as (bx, by, bz):
+            left = T.alloc_shared((block_M, K), "float32")
+            right = T.alloc_shared((K, block_N), "float32")
+            total = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(total)
+            T.copy(A[bz, by * block_M, 0], left)
+            T.copy(Right[bz, 0, bx * block_N], right)
+            T.gemm(left, right, total)
+            T.copy(total, C[bz, by * block_M, bx * block_N])
+        return C
+
+    return batched_products
+
+
+def gram_product(M: int, N: int, K: int, block_M: int, block_N: int, block_K: int) -> Any:
+    """`A.T @ B` of A (K, M) and B (K, N), bfloat16 with sums in float32."""
+
+    @T.prim_func
+    def gram_product(A: T.Tensor((K, M), "bfloat16"), B: T.Tensor((K, N), "bfloat16")):
+        C = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            left = T.alloc_shared((block_K, block_M), "bfloat16")
+            right = T.alloc_shared((block_K, block_N), "bfloat16")
+            total = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(total)
+            for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=2):
+                T.copy(A[k * block_K, by * block_M], left)
+                T.copy(B[k * block_K, bx * block_N], right)
+                T.gemm(left, right, total, transpose_A=True)
+            T.copy(total, C[by * block_M, bx * block_N])
+        return C
+
+    return gram_product
+
+
+def gram_matrices(B: int, M: int, N: int, block_M: int, block_N: int) -> Any:
+    """`X[b].T @ X[b]` of X (B, M, N), float32."""
+
+    @T.prim_func
+    def gram_matrices(X: T.Tensor((B, M, N), "float32")):
+        C = T.empty((B, N, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(N, block_M), B) as (bx, by, bz):
+            left = T.alloc_shared((M, block_M), "float32")
+            right = T.alloc_shared((M, block_N), "float32")
+            total = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(total)
+            T.copy(X[bz, 0, by * block_M], left)
+            T.copy(X[bz, 0, bx * block_N], right)
+            T.gemm(left, right, total, transpose_A=True)
+            T.copy(total, C[bz, by * block_M, bx * block_N])
+        return C
+
+    return gram_matrices
+
+
+def thin_update(M: int, N: int, K: int, block_M: int = 32, block_N: int = 64) -> Any:
+    """`C + A @ B.T` of C (M, N), A (M, K) and B (N, K), float32, for a small K."""
+
+    @T.prim_func
+    def thin_update(
+        C: T.Tensor((M, N), "float32"),
+        A: T.Tensor((M, K), "float32"),
+        B: T.Tensor((N, K), "float32"),
+    ):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            left = T.alloc_shared((block_M, K), "float32")
+            right = T.alloc_shared((block_N, K), "float32")
+            total = T.alloc_fragment((block_M, block_N), "float32")
+            T.copy(C[by * block_M, bx * block_N], total)
+            T.copy(A[by * block_M, 0], left)
+            T.copy(B[bx * block_N, 0], right)
+            T.gemm(left, right, total, transpose_B=True)
+            T.copy(total, Y[by * block_M, bx * block_N])
+        return Y
+
+    return thin_update
+
+
+def low_rank(M: int, N: int, K: int, R: int, block_M: int = 32, block_N: int = 64) -> Any:
+    """`(X @ U) @ V` of X (M, K), U (K, R) and V (R, N), float32; each block has `X @ U` of its
+    rows.
+    """
+
+    @T.prim_func
+    def low_rank(
+        X: T.Tensor((M, K), "float32"),
+        U: T.Tensor((K, R), "float32"),
+        V: T.Tensor((R, N), "float32"),
+    ):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            x = T.alloc_shared((block_M, K), "float32")
+            u = T.alloc_shared((K, R), "float32")
+            v = T.alloc_shared((R, block_N), "float32")
+            inner = T.alloc_fragment((block_M, R), "float32")
+            held = T.alloc_shared((block_M, R), "float32")
+            out = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(inner)
+            T.copy(X[bx * block_M, 0], x)
+            T.copy(U, u)
+            T.gemm(x, u, inner)
+            T.copy(inner, held)
+            for n in T.serial(T.ceildiv(N, block_N)):
+                T.copy(V[0, n * block_N], v)
+                T.clear(out)
+                T.gemm(held, v, out)
+                T.copy(out, Y[bx * block_M, n * block_N])
+        return Y
+
+    return low_rank
+
+
+CASES = (
+    Case(
+        "matmul 512, float32",
+        kernels.matmul,
+        {"M": 512, "N": 512, "K": 512, "dtype": "float32"},
+        {"block_M": (16, 32, 64, 128), "block_N": (16, 64, 128), "block_K": (16, 64)},
+    ),
+    Case(
+        "matmul 384x768x256, bfloat16",
+        kernels.matmul,
+        {"M": 384, "N": 768, "K": 256, "dtype": "bfloat16"},
+        {"block_M": (16, 32, 64, 128), "block_N": (32, 64, 128), "block_K": (32, 64)},
+    ),
+    Case(
+        "split-k matmul 64x256x4096",
+        kernels.split_k_matmul,
+        {"M": 64, "N": 256, "K": 4096},
+        {"block_M": (16, 32, 64), "block_N": (32, 64, 128), "splits": (2, 8)},
+    ),
+    Case(
+        "linear 256x512x768",
+        kernels.linear,
+        {"M": 256, "N": 512, "K": 768},
+        {"block_M": (16, 32, 64, 128), "block_N": (32, 64, 128), "block_K": (32, 64)},
+    ),
+    Case(
+        "gemv 2048x2048",
+        kernels.gemv,
+        {"N": 2048, "K": 2048},
+        {"block_N": (1, 4, 16), "block_K": (16, 64, 256, 1024)},
+    ),
+    Case(
+        "16 matrices 256x1024 by vectors",
+        batched_gemv,
+        {"B": 16, "M": 256, "K": 1024},
+        {"block_M": (1, 4, 16), "block_K": (16, 64, 256, 1024)},
+    ),
+    Case(
+        "32 products 64x96x64",
+        batched_products,
+        {"B": 32, "M": 64, "N": 96, "K": 64},
+        {"block_M": (8, 16, 32, 64), "block_N": (16, 32, 96)},
+    ),
+    Case(
+        "A.T @ B 256x384x512, bfloat16",
+        gram_product,
+        {"M": 256, "N": 384, "K": 512},
+        {"block_M": (16, 32, 64, 128), "block_N": (32, 64, 128), "block_K": (32, 128)},
+    ),
+    Case(
+        "16 Gram matrices 128x128",
+        gram_matrices,
+        {"B": 16, "M": 128, "N": 128},
+        {"block_M": (8, 16, 32, 64), "block_N": (16, 32, 64, 128)},
+    ),
+    Case(
+        "C + A @ B.T 1024x1024, K 16",
+        thin_update,
+        {"M": 1024, "N": 1024, "K": 16},
+        {"block_M": (16, 32, 64, 128), "block_N": (16, 64, 128, 256)},
+    ),
+    Case(
+        "low rank 512x768x512, R 32",
+        low_rank,
+        {"M": 512, "N": 768, "K": 512, "R": 32},
+        {"block_M": (8, 16, 32, 64, 128), "block_N": (32, 64, 128, 256)},
+    ),
+)

@@ -1,0 +1,173 @@
+"""Numbers of few bits: to and from them, and products with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tileworkbench.language as T
+from cost.case import ELEMENTS, ROWS, SMALL_PRODUCTS, Case
+from tileworkbench import kernels
+
+
+def quantise(M: int, N: int, block_M: int = 1) -> Any:
+    """Rows of an (M, N) float32 matrix as int8 with a scale of `max(|x|) / 127` each."""
+
+    @T.prim_func
+    def quantise(X: T.Tensor((M, N), "float32")):
+        Q = T.empty((M, N), "int8")
+        scale = T.empty((M,), "float32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            tile = T.alloc_fragment((block_M, N), "float32")
+            most = T.alloc_fragment((block_M,), "float32")
+            factor = T.alloc_fragment((block_M,), "float32")
+            T.copy(X[bx * block_M, 0], tile)
+            T.reduce_absmax(tile, most, dim=1)
+            for i in T.Parallel(block_M):
+                factor[i] = 127.0 / most[i]
+                scale[bx * block_M + i] = most[i] / 127.0
+            for i, j in T.Parallel(block_M, N):
+                Q[bx * block_M + i, j] = T.cast(T.round(tile[i, j] * factor[i]), "int8")
+        return Q, scale
+
+    return quantise
+
+
+def dequantise(M: int, N: int, block_M: int = 1, block_N: int = 512) -> Any:
+    """`Y[i, j] = (Q[i, j] - zero[i]) * scale[i]`: int8 to float32, (M, N)."""
+
+    @T.prim_func
+    def dequantise(
+        Q: T.Tensor((M, N), "int8"),
+        scale: T.Tensor((M,), "float32"),
+        zero: T.Tensor((M,), "float32"),
+    ):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            for i, j in T.Parallel(block_M, block_N):
+                row, column = by * block_M + i, bx * block_N + j
+                Y[row, column] = (T.cast(Q[row, column], "float32") - zero[row]) * scale[row]
+        return Y
+
+    return dequantise
+
+
+def scaled_bytes_product(M: int, N: int, K: int, block_M: int, block_N: int, block_K: int) -> Any:
+    """`(s * A) @ B` of A (M, K) of int8, s (M,) and B (K, N) of float32."""
+
+    @T.prim_func
+    def scaled_bytes_product(
+        A: T.Tensor((M, K), "int8"),
+        s: T.Tensor((M,), "float32"),
+        B: T.Tensor((K, N), "float32"),
+    ):
+        C = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            left = T.alloc_shared((block_M, block_K), "float32")
+            right = T.alloc_shared((block_K, block_N), "float32")
+            total = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(total)
+            for k in T.serial(T.ceildiv(K, block_K)):
+                for i, j in T.Parallel(block_M, block_K):
+                    left[i, j] = T.cast(A[by * block_M + i, k * block_K + j], "float32")
+                T.copy(B[k * block_K, bx * block_N], right)
+                T.gemm(left, right, total)
+            for i, j in T.Parallel(block_M, block_N):
+                total[i, j] = total[i, j] * s[by * block_M + i]
+            T.copy(total, C[by * block_M, bx * block_N])
+        return C
+
+    return scaled_bytes_product
+
+
+def group_bytes(M: int, N: int, K: int, G: int, block_M: int, block_N: int, block_K: int) -> Any:
+    """`X @ (Q * s).T`, X (M, K) float32, Q (N, K) int8, s (N, K // G) of G columns, float32."""
+
+    @T.prim_func
+    def group_bytes(
+        X: T.Tensor((M, K), "float32"),
+        Q: T.Tensor((N, K), "int8"),
+        s: T.Tensor((N, K // G), "float32"),
+    ):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            left = T.alloc_shared((block_M, block_K), "float32")
+            right = T.alloc_shared((block_N, block_K), "float32")
+            total = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(total)
+            for k in T.serial(T.ceildiv(K, block_K)):
+                T.copy(X[by * block_M, k * block_K], left)
+                for i, j in T.Parallel(block_N, block_K):
+                    row, column = bx * block_N + i, k * block_K + j
+                    right[i, j] = T.cast(Q[row, column], "float32") * s[row, column // G]
+                T.gemm(left, right, total, transpose_B=True)
+            T.copy(total, Y[by * block_M, bx * block_N])
+        return Y
+
+    return group_bytes
+
+
+def code_book(M: int, N: int, K: int, G: int, block_M: int, block_N: int, block_K: int) -> Any:
+    """`X @ (book[Q] * s).T`, X (M, K) float32, Q (N, K) uint8 below 16, book (16,) and s (N, K //
+    G) of groups of G columns, float32.
+    """
+
+    @T.prim_func
+    def code_book(
+        X: T.Tensor((M, K), "float32"),
+        Q: T.Tensor((N, K), "uint8"),
+        book: T.Tensor((16,), "float32"),
+        s: T.Tensor((N, K // G), "float32"),
+    ):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            left = T.alloc_shared((block_M, block_K), "float32")
+            right = T.alloc_shared((block_N, block_K), "float32")
+            total = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(total)
+            for k in T.serial(T.ceildiv(K, block_K)):
+                T.copy(X[by * block_M, k * block_K], left)
+                for i, j in T.Parallel(block_N, block_K):
+                    row, column = bx * block_N + i, k * block_K + j
+                    code = T.cast(Q[row, column], "int32")
+                    right[i, j] = book[code] * s[row, column // G]
+                T.gemm(left, right, total, transpose_B=True)
+            T.copy(total, Y[by * block_M, bx * block_N])
+        return Y
+
+    return code_book
+
+
+CASES = (
+    Case(
+        "int4 matmul 64x512x1024",
+        kernels.dequant_matmul,
+        {"M": 64, "N": 512, "K": 1024, "dtype": "float32"},
+        SMALL_PRODUCTS,
+    ),
+    Case(
+        "int4 gemv 2048x2048",
+        kernels.dequant_gemv,
+        {"N": 2048, "K": 2048, "dtype": "float32"},
+        {"block_N": (1, 4, 16), "block_K": (32, 128, 512)},
+    ),
+    Case("rows to int8 1024x2048", quantise, {"M": 1024, "N": 2048}, {"block_M": ROWS}),
+    Case("int8 to float32 1024x2048", dequantise, {"M": 1024, "N": 2048}, ELEMENTS),
+    Case(
+        "int8 times float32 128x384x512",
+        scaled_bytes_product,
+        {"M": 128, "N": 384, "K": 512},
+        SMALL_PRODUCTS,
+    ),
+    Case(
+        "int8 weights in groups 64x512x768",
+        group_bytes,
+        {"M": 64, "N": 512, "K": 768, "G": 128},
+        SMALL_PRODUCTS,
+    ),
+    Case(
+        "codes of 4 bits 48x640x960",
+        code_book,
+        {"M": 48, "N": 640, "K": 960, "G": 64},
+        {"block_M": (1, 8, 48), "block_N": (8, 64, 640), "block_K": (16, 64, 320, 960)},
+    ),
+)

@@ -1,0 +1,178 @@
+"""Losses of rows, entropies and divergences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tileworkbench.language as T
+from cost.case import PIECES, SHORT_PIECES, Case
+from tileworkbench import kernels
+
+
+def entropy_backward(M: int, N: int, block_M: int, block_N: int) -> Any:
+    """`(softmax(X) - onehot(y)) * g[:, None]` of X (M, N) and g (M,), float32, and y (M,), int32:
+    rows in pieces, read for their sums and again for what is stored.
+    """
+
+    @T.prim_func
+    def entropy_backward(
+        X: T.Tensor((M, N), "float32"), y: T.Tensor((M,), "int32"), g: T.Tensor((M,), "float32")
+    ):
+        D = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            tile = T.alloc_fragment((block_M, block_N), "float32")
+            most = T.alloc_fragment((block_M,), "float32")
+            before = T.alloc_fragment((block_M,), "float32")
+            part = T.alloc_fragment((block_M,), "float32")
+            total = T.alloc_fragment((block_M,), "float32")
+            T.fill(most, -1e30)
+            T.clear(total)
+            for k in T.serial(T.ceildiv(N, block_N)):
+                T.copy(X[bx * block_M, k * block_N], tile)
+                T.copy(most, before)
+                T.reduce_max(tile, most, dim=1, clear=False)
+                for i, j in T.Parallel(block_M, block_N):
+                    tile[i, j] = T.exp(tile[i, j] - most[i])
+                T.reduce_sum(tile, part, dim=1)
+                for i in T.Parallel(block_M):
+                    total[i] = total[i] * T.exp(before[i] - most[i]) + part[i]
+            for k in T.serial(T.ceildiv(N, block_N)):
+                for i, j in T.Parallel(block_M, block_N):
+                    row, column = bx * block_M + i, k * block_N + j
+                    p = T.exp(X[row, column] - most[i]) / total[i]
+                    D[row, column] = g[row] * (p - T.if_then_else(column == y[row], 1.0, 0.0))
+        return D
+
+    return entropy_backward
+
+
+def log_sum_exp(M: int, N: int, block_M: int = 1, block_N: int = 512) -> Any:
+    """`y = log(sum(exp(x)))` of rows of an (M, N) float32 matrix, read in pieces of `block_N`."""
+
+    @T.prim_func
+    def log_sum_exp(X: T.Tensor((M, N), "float32")):
+        y = T.empty((M,), "float32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            tile = T.alloc_fragment((block_M, block_N), "float32")
+            total = T.alloc_fragment((block_M,), "float32")
+            T.clear(total)
+            for k in T.serial(T.ceildiv(N, block_N)):
+                T.copy(X[bx * block_M, k * block_N], tile)
+                for i, j in T.Parallel(block_M, block_N):
+                    tile[i, j] = T.exp(tile[i, j])
+                T.reduce_sum(tile, total, dim=1, clear=False)
+            for i in T.Parallel(block_M):
+                y[bx * block_M + i] = T.log(total[i])
+        return y
+
+    return log_sum_exp
+
+
+def entropies(M: int, N: int, block_M: int = 1, block_N: int = 512) -> Any:
+    """`-sum(p log(p + tiny))` of the rows of an (M, N) float32 matrix, in pieces of `block_N`."""
+
+    @T.prim_func
+    def entropies(P: T.Tensor((M, N), "float32")):
+        H = T.empty((M,), "float32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            tile = T.alloc_fragment((block_M, block_N), "float32")
+            total = T.alloc_fragment((block_M,), "float32")
+            T.clear(total)
+            for k in T.serial(T.ceildiv(N, block_N)):
+                T.copy(P[bx * block_M, k * block_N], tile)
+                for i, j in T.Parallel(block_M, block_N):
+                    share = T.abs(tile[i, j])
+                    tile[i, j] = -share * T.log(share + 1e-9)
+                T.reduce_sum(tile, total, dim=1, clear=False)
+            T.copy(total, H[bx * block_M])
+        return H
+
+    return entropies
+
+
+def divergences(M: int, N: int, block_M: int = 1, block_N: int = 512) -> Any:
+    """`sum(p * (log(p) - q))` of rows of P and logarithms Q, (M, N) of float32, in pieces."""
+
+    @T.prim_func
+    def divergences(P: T.Tensor((M, N), "float32"), Q: T.Tensor((M, N), "float32")):
+        D = T.empty((M,), "float32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            p = T.alloc_fragment((block_M, block_N), "float32")
+            q = T.alloc_fragment((block_M, block_N), "float32")
+            total = T.alloc_fragment((block_M,), "float32")
+            T.clear(total)
+            for k in T.serial(T.ceildiv(N, block_N)):
+                T.copy(P[bx * block_M, k * block_N], p)
+                T.copy(Q[bx * block_M, k * block_N], q)
+                for i, j in T.Parallel(block_M, block_N):
+                    share = T.abs(p[i, j]) + 1e-6
+                    q[i, j] = share * (T.log(share) - q[i, j])
+                T.reduce_sum(q, total, dim=1, clear=False)
+            T.copy(total, D[bx * block_M])
+        return D
+
+    return divergences
+
+
+def huber(M: int, N: int, block_M: int = 1, block_N: int = 512) -> Any:
+    """The sums of Huber's loss of rows of X and Y, (M, N) of float32, in pieces of `block_N`."""
+
+    @T.prim_func
+    def huber(X: T.Tensor((M, N), "float32"), Y: T.Tensor((M, N), "float32")):
+        E = T.empty((M,), "float32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            x = T.alloc_fragment((block_M, block_N), "float32")
+            y = T.alloc_fragment((block_M, block_N), "float32")
+            total = T.alloc_fragment((block_M,), "float32")
+            T.clear(total)
+            for k in T.serial(T.ceildiv(N, block_N)):
+                T.copy(X[bx * block_M, k * block_N], x)
+                T.copy(Y[bx * block_M, k * block_N], y)
+                for i, j in T.Parallel(block_M, block_N):
+                    off = T.abs(x[i, j] - y[i, j])
+                    x[i, j] = T.if_then_else(off < 1.0, 0.5 * off * off, off - 0.5)
+                T.reduce_sum(x, total, dim=1, clear=False)
+            T.copy(total, E[bx * block_M])
+        return E
+
+    return huber
+
+
+def masked_error(M: int, N: int, block_M: int = 1, block_N: int = 512) -> Any:
+    """`sum((x - y)**2 where y is above 0)` of rows of two (M, N) float32 matrices, in pieces."""
+
+    @T.prim_func
+    def masked_error(X: T.Tensor((M, N), "float32"), Y: T.Tensor((M, N), "float32")):
+        E = T.empty((M,), "float32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            squares = T.alloc_fragment((block_M, block_N), "float32")
+            total = T.alloc_fragment((block_M,), "float32")
+            T.clear(total)
+            for k in T.serial(T.ceildiv(N, block_N)):
+                for i, j in T.Parallel(block_M, block_N):
+                    x, y = (
+                        X[bx * block_M + i, k * block_N + j],
+                        Y[bx * block_M + i, k * block_N + j],
+                    )
+                    squares[i, j] = T.if_then_else(y > 0.0, (x - y) * (x - y), 0.0)
+                T.reduce_sum(squares, total, dim=1, clear=False)
+            T.copy(total, E[bx * block_M])
+        return E
+
+    return masked_error
+
+
+CASES = (
+    Case("cross entropy 256x16384", kernels.cross_entropy, {"M": 256, "N": 16384}, PIECES),
+    Case(
+        "cross entropy backward 160x6144",
+        entropy_backward,
+        {"M": 160, "N": 6144},
+        {"block_M": (1, 8, 160), "block_N": (8, 32, 128, 512, 2048, 6144)},
+    ),
+    Case("log_sum_exp 512x8192", log_sum_exp, {"M": 512, "N": 8192}, PIECES),
+    Case("entropies of rows 256x8192", entropies, {"M": 256, "N": 8192}, SHORT_PIECES),
+    Case("divergences of rows 256x8192", divergences, {"M": 256, "N": 8192}, SHORT_PIECES),
+    Case("Huber's loss of rows 512x4096", huber, {"M": 512, "N": 4096}, SHORT_PIECES),
+    Case("masked error of rows 512x4096", masked_error, {"M": 512, "N": 4096}, SHORT_PIECES),
+)

@@ -1,0 +1,101 @@
+"""Running sums and states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tileworkbench.language as T
+from cost.case import COLUMNS, ROWS, Case
+
+
+def running_sums(M: int, N: int, block_M: int = 1) -> Any:
+    """`Y[i, j] = sum(X[i, :j + 1])` of an (M, N) float32 matrix."""
+
+    @T.prim_func
+    def running_sums(X: T.Tensor((M, N), "float32")):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            tile = T.alloc_fragment((block_M, N), "float32")
+            T.copy(X[bx * block_M, 0], tile)
+            T.cumsum(tile, dim=1)
+            T.copy(tile, Y[bx * block_M, 0])
+        return Y
+
+    return running_sums
+
+
+def decaying_sums(M: int, N: int, block_M: int = 16, block_N: int = 64) -> Any:
+    """`y[i, j] = a[j] * y[i - 1, j] + X[i, j]` down the columns of an (M, N) float32 matrix."""
+
+    @T.prim_func
+    def decaying_sums(X: T.Tensor((M, N), "float32"), a: T.Tensor((N,), "float32")):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N)) as bx:
+            tile = T.alloc_fragment((block_M, block_N), "float32")
+            state = T.alloc_fragment((block_N,), "float32")
+            decay = T.alloc_fragment((block_N,), "float32")
+            T.copy(a[bx * block_N], decay)
+            T.clear(state)
+            for k in T.serial(T.ceildiv(M, block_M)):
+                T.copy(X[k * block_M, bx * block_N], tile)
+                for i in T.serial(block_M):
+                    for j in T.Parallel(block_N):
+                        state[j] = state[j] * decay[j] + tile[i, j]
+                        tile[i, j] = state[j]
+                T.copy(tile, Y[k * block_M, bx * block_N])
+        return Y
+
+    return decaying_sums
+
+
+def selective_scan(L: int, D: int, S: int, block_L: int, block_D: int) -> Any:
+    """`h = exp(-dt * A) * h + dt * x * B`, `y = h @ C` for L steps: x and dt (L, D), dt through
+    softplus, A (D, S) by its logarithms, B and C (L, S), float32; `block_L` steps are fetched at a
+    time.
+    """
+
+    @T.prim_func
+    def selective_scan(
+        X: T.Tensor((L, D), "float32"),
+        dt: T.Tensor((L, D), "float32"),
+        A: T.Tensor((D, S), "float32"),
+        B: T.Tensor((L, S), "float32"),
+        C: T.Tensor((L, S), "float32"),
+    ):
+        Y = T.empty((L, D), "float32")
+        with T.Kernel(T.ceildiv(D, block_D)) as bx:
+            inputs = T.alloc_shared((block_L, block_D), "float32")
+            steps = T.alloc_shared((block_L, block_D), "float32")
+            rates = T.alloc_fragment((block_D, S), "float32")
+            state = T.alloc_fragment((block_D, S), "float32")
+            seen = T.alloc_fragment((block_D, S), "float32")
+            out = T.alloc_fragment((block_D,), "float32")
+            T.clear(state)
+            for d, n in T.Parallel(block_D, S):
+                rates[d, n] = -T.exp(A[bx * block_D + d, n])
+            for k in T.serial(T.ceildiv(L, block_L)):
+                T.copy(X[k * block_L, bx * block_D], inputs)
+                for i, d in T.Parallel(block_L, block_D):
+                    steps[i, d] = T.log(1.0 + T.exp(dt[k * block_L + i, bx * block_D + d]))
+                for i in T.serial(block_L):
+                    for d, n in T.Parallel(block_D, S):
+                        kept = T.exp(steps[i, d] * rates[d, n]) * state[d, n]
+                        state[d, n] = kept + steps[i, d] * inputs[i, d] * B[k * block_L + i, n]
+                        seen[d, n] = state[d, n] * C[k * block_L + i, n]
+                    T.reduce_sum(seen, out, dim=1)
+                    T.copy(out, Y[k * block_L + i, bx * block_D])
+        return Y
+
+    return selective_scan
+
+
+CASES = (
+    Case("running sums 1024x1024", running_sums, {"M": 1024, "N": 1024}, {"block_M": ROWS}),
+    Case("decaying sums 1024x1024", decaying_sums, {"M": 1024, "N": 1024}, COLUMNS),
+    Case(
+        "selective scan 256x192x16",
+        selective_scan,
+        {"L": 256, "D": 192, "S": 16},
+        {"block_L": (1, 16, 64, 256), "block_D": (1, 8, 48, 192)},
+    ),
+)

@@ -1,0 +1,208 @@
+"""What torch gives for the products of `benchmarks/cost/`, and for what has few bits."""
+
+from __future__ import annotations
+
+import torch
+
+from tests.bench.cost_inputs import BOTH, ROWS, A, B, K, M, N, Reference, X, Y, below, of
+
+
+def patches(X: torch.Tensor, W: torch.Tensor, b: torch.Tensor, E: torch.Tensor) -> torch.Tensor:
+    squares = X.reshape(4, 4, 4, 4, 3).permute(0, 2, 1, 3, 4).reshape(16, 48)
+    return squares @ W + b + E
+
+
+def window(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor) -> torch.Tensor:
+    seen = torch.ones(len(Q), len(Q)).tril().triu(-23).bool()
+    heads = [Q, K.repeat_interleave(2, 1), V.repeat_interleave(2, 1)]
+    q, k, v = (each.permute(1, 0, 2) for each in heads)
+    made = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+    return made.permute(1, 0, 2)
+
+
+def biased_attention(
+    Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, R: torch.Tensor
+) -> torch.Tensor:
+    q, k, v = (each.float() for each in (Q, K, V))
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=R)
+
+
+def quantise(X: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    most = X.abs().amax(1)
+    return (X * (127.0 / most)[:, None]).round().to(torch.int8), most / 127.0
+
+
+REFERENCES: dict[str, Reference] = {
+    "batched_gemv": (
+        (3, M, N),
+        {"block_M": (1, 8), "block_K": (16, 64)},
+        (of(3, M, N), of(3, N)),
+        lambda a, x: (a @ x[..., None])[..., 0],
+    ),
+    "batched_products": (
+        (3, M, N, K),
+        {"block_M": (8, 32), "block_N": (16, 64)},
+        (of(3, M, K), of(3, K, N)),
+        torch.bmm,
+    ),
+    "gram_product": (
+        (M, N, K),
+        {"block_M": (16, 32), "block_N": (32, 64), "block_K": (16, 48)},
+        (of(K, M).bfloat16(), of(K, N).bfloat16()),
+        lambda a, b: a.float().T @ b.float(),
+    ),
+    "gram_matrices": (
+        (3, M, N),
+        {"block_M": (16, 32), "block_N": (16, 64)},
+        (of(3, M, N),),
+        lambda x: x.mT @ x,
+    ),
+    "thin_update": (
+        (M, N, 16),
+        {"block_M": (16, 32), "block_N": (16, 64)},
+        (X, of(M, 16), of(N, 16)),
+        lambda c, a, b: c + a @ b.T,
+    ),
+    "low_rank": (
+        (M, N, K, 16),
+        {"block_M": (8, 32), "block_N": (16, 64)},
+        (of(M, K), of(K, 16), of(16, N)),
+        lambda x, u, v: (x @ u) @ v,
+    ),
+    "relu_linear": (
+        (M, N, K),
+        {"block_M": (16, 32), "block_N": (32, 64), "block_K": (16, 48)},
+        (A, of(K, N), of(N)),
+        lambda a, b, c: a.relu() @ b + c,
+    ),
+    "scaled_product": (
+        (M, N, K),
+        {"block_M": (16, 32), "block_N": (32, 64), "block_K": (16, 48)},
+        (A, of(K), B),
+        lambda a, s, b: (a * s) @ b.T,
+    ),
+    "gated_product": (
+        (M, N, K),
+        {"block_M": (16, 32), "block_N": (16, 64), "block_K": (16, 48)},
+        (of(M, K), of(K, N), of(K, N)),
+        lambda x, u, v: (x @ u).sigmoid() * (x @ v),
+    ),
+    "experts": (
+        (3, M, N, K),
+        {"block_M": (16, 32), "block_N": (32, 64), "block_K": (16, 48)},
+        (of(3, M, K).bfloat16(), of(3, N, K).bfloat16(), of(3, M, N)),
+        lambda x, w, r: r + torch.nn.functional.silu(x.float() @ w.float().mT),
+    ),
+    "mlp": (
+        (M, K, N, 16),
+        {"block_M": (8, 32), "block_H": (16, 64)},
+        (of(M, K), of(K, N) / 8, of(N, 16) / 8),
+        lambda x, u, v: (x @ u).relu() ** 2 @ v,
+    ),
+    "linear_norm": (
+        (M, N, K),
+        {"block_M": (1, 8), "block_K": (16, 48)},
+        (A, B, X, of(N), Y[0]),
+        lambda x, w, r, g, b: torch.nn.functional.layer_norm(r + x @ w.T, (N,), g, b),
+    ),
+    "sequence_convolution": (
+        (M, K, N),
+        {"block_L": (8, 32), "block_F": (16, 64)},
+        (of(M + 2, K), of(3, K, N)),
+        lambda x, w: sum(x[t : t + M] @ w[t] for t in range(3)),
+    ),
+    "patches": (
+        (4, 4, 3, N),
+        {"block_M": (1, 16), "block_N": (16, 64), "block_K": (16, 48)},
+        (of(16, 16, 3), of(48, N), of(N), of(16, N)),
+        patches,
+    ),
+    "pointwise_backward": (
+        (3, M, K, N),
+        {"block_C": (8, 32), "block_P": (16, 64), "block_F": (16, 48)},
+        (of(3, M, N), of(K, M), of(3, K, N)),
+        lambda x, w, g: torch.where(x > 0, w.T @ g, 0.0),
+    ),
+    "distances": (
+        (M, N, K),
+        {"block_M": (16, 32), "block_N": (16, 64)},
+        (of(M, K), of(N, K)),
+        lambda a, b: torch.cdist(a, b) ** 2,
+    ),
+    "city_distances": (
+        (M, N, K),
+        BOTH,
+        (of(M, K), of(K, N)),
+        lambda a, b: torch.cdist(a, b.T.contiguous(), p=1),
+    ),
+    "longest_paths": (
+        (M, N, 64),
+        BOTH,
+        (of(M, 64), of(64, N)),
+        lambda a, b: (a[:, :, None] + b).amax(1),
+    ),
+    "radial_kernel": (
+        (M, N, K),
+        {"block_M": (16, 32), "block_N": (16, 64), "block_D": (16, 48)},
+        (A, B, (A * A).sum(1), (B * B).sum(1)),
+        lambda a, b, *_: (-(torch.cdist(a, b) ** 2) / K).exp(),
+    ),
+    "nearest": (
+        (M, N, K),
+        {"block_M": (8, 32), "block_N": (16, 64)},
+        (A, B, (B * B).sum(1)),
+        lambda a, b, squares: (squares - 2 * a @ b.T).amin(1),
+    ),
+    "window": (
+        (N, 4, 2, K, 24),
+        {"block_M": (16, 32), "block_N": (32, 16)},
+        (of(N, 4, K), of(N, 2, K), of(N, 2, K) + 1),
+        window,
+    ),
+    "biased_attention": (
+        (2, M, N, 16),
+        {"block_M": (8, 32), "block_N": (16, 64)},
+        (
+            *(of(2, M, 16).bfloat16(), of(2, N, 16).bfloat16()),
+            *(of(2 * N * 16).view(2, N, 16).bfloat16(), of(2, M, N)),
+        ),
+        biased_attention,
+    ),
+    "soft_values": (
+        (M, N, K),
+        {"block_M": (8, 32), "block_N": (16, 64)},
+        (X, of(N, K)),
+        lambda s, v: s.softmax(1) @ v,
+    ),
+    "scores": (
+        (M, N, K),
+        {"block_M": (16, 32), "block_N": (16, 64)},
+        (A, B),
+        lambda q, k: (q @ k.T).sigmoid(),
+    ),
+    "quantise": ((M, N), ROWS, (X,), quantise),
+    "dequantise": (
+        (M, N),
+        BOTH,
+        (below(100, M, N, dtype=torch.int8), of(M), of(M)),
+        lambda q, scale, zero: (q - zero[:, None]) * scale[:, None],
+    ),
+    "scaled_bytes_product": (
+        (M, N, K),
+        {"block_M": (16, 32), "block_N": (32, 64), "block_K": (16, 48)},
+        (below(100, M, K, dtype=torch.int8), of(M), of(K, N)),
+        lambda a, s, b: (a * s[:, None]) @ b,
+    ),
+    "group_bytes": (
+        (M, N, K, 16),
+        {"block_M": (16, 32), "block_N": (32, 64), "block_K": (16, 48)},
+        (A, below(100, N, K, dtype=torch.int8), of(N, 3) / 8),
+        lambda x, q, s: x @ (q * s.repeat_interleave(16, 1)).T,
+    ),
+    "code_book": (
+        (M, N, K, 16),
+        {"block_M": (16, 32), "block_N": (32, 64), "block_K": (16, 48)},
+        (A, below(16, N, K, dtype=torch.uint8), of(16), of(N, 3)),
+        lambda x, q, book, s: x @ (book[q.long()] * s.repeat_interleave(16, 1)).T,
+    ),
+}
