@@ -28,6 +28,7 @@ from tileworkbench.bench.llvm.costs import (
 from tileworkbench.bench.llvm.instructions import (
     Function,
     Instruction,
+    Kind,
     parse_functions,
     parse_kind,
 )
@@ -36,7 +37,9 @@ from tileworkbench.bench.llvm.values import Place, Values, evaluate, moved, step
 from tileworkbench.bench.operation_rates import (
     ACCUMULATED,
     CHAIN,
+    CYCLE,
     FORWARD,
+    GATHER,
     LOAD,
     MULTIPLIED,
     OperationRates,
@@ -512,6 +515,40 @@ def test_a_sum_in_memory_waits_for_the_store() -> None:
     assert waits_ns(carried) == pytest.approx(RATES.of(FORWARD), rel=1e-3)
 
 
+def test_nothing_waits_for_what_a_loop_before_has_stored_bit_by_bit() -> None:
+    """A chain stores its sums one after the other; a loop that reads them finds all of them."""
+    text = """define void @code(ptr %p0, ptr %p1) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %s = phi <16 x float> [ zeroinitializer, %entry ], [ %t, %loop ]
+  %t = fadd <16 x float> %s, splat (float 1.0)
+  %to = getelementptr <16 x float>, ptr %p0, i64 %i
+  store <16 x float> %t, ptr %to, align 4
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, 1000
+  br i1 %more, label %loop, label %then
+then:
+  br label %second
+second:
+  %j = phi i64 [ 0, %then ], [ %after, %second ]
+  %from = getelementptr <16 x float>, ptr %p0, i64 %j
+  %x = load <16 x float>, ptr %from, align 4
+  %at = getelementptr <16 x float>, ptr %p1, i64 %j
+  store <16 x float> %x, ptr %at, align 4
+  %after = add i64 %j, 1
+  %on = icmp slt i64 %after, 1000
+  br i1 %on, label %second, label %done
+done:
+  ret void
+}"""
+    values = {"%p0": Place("%p0", 0), "%p1": Place("%p1", 0)}
+    waits = [piece.ports.busy[WAIT] for piece in BlockTimes(text, CORE).pieces("code", values)]
+    assert max(waits) == pytest.approx(RATES.of(CHAIN), rel=0.1)
+    assert waits[-1] <= RATES.of(CYCLE)  # of its counter
+
+
 def test_halves_of_a_vector_wait_apart() -> None:
     """One register of a value is replaced in each iteration: nothing waits for the other one."""
     low, high = (", ".join(f"i32 {lane}" for lane in range(at, at + 16)) for at in (0, 16))
@@ -565,6 +602,15 @@ def test_lanes_too_large_for_the_short_way_are_rare(name: str) -> None:
     times = BlockTimes(optimized_text(operation_probe(name, host_isa()).ir_text), CORE)
     pieces = times.pieces("work", {"%area": Place("%area", 0), "%repeats": 1000})
     assert sum(p.scale * p.times * p.ports.time_ns for p in pieces) < 1000 * CORE.cycles(100)
+
+
+def test_the_probe_of_gathers_gathers_each_time() -> None:
+    """LLVM would do it once for all iterations where the places were known."""
+    times = BlockTimes(optimized_text(operation_probe(GATHER, host_isa()).ir_text), CORE)
+    pieces = times.pieces("work", {"%area": Place("%area", 0), "%repeats": 1000})
+    loads_ns = sum(piece.times * piece.ports.busy[LOADS] for piece in pieces)
+    registers = CORE.registers(Kind(host_isa().lanes(4), 32))
+    assert loads_ns >= 1000 * registers * RATES.of(GATHER)
 
 
 def test_causal_blocks_take_what_they_do() -> None:

@@ -14,11 +14,12 @@ from tests.bench.as_written import lowered_as_written
 from tests.bench.test_time_model import MACHINE
 from tileworkbench import kernels
 from tileworkbench.bench import measured_once
-from tileworkbench.bench.cpu_runs import Rows, rows_ns, rows_of, streams
+from tileworkbench.bench.cpu_runs import Rows, near_of, rows_ns, rows_of
 from tileworkbench.bench.cpu_work import grids
 from tileworkbench.bench.measured_once import MeasuredOnce
 from tileworkbench.bench.memory_rates import (
     RUNS,
+    MemoryRates,
     assumed_memory,
     kept_part,
     memory_rates,
@@ -43,10 +44,14 @@ def test_runs_between_those_measured_lie_between_them() -> None:
 
 def test_a_cache_of_others_keeps_less() -> None:
     """Half of its size is served whole, half, or not at all."""
-    assert kept_part(1.0, 1.0, 5.0) == 0.5
-    assert kept_part(1.0, 3.0, 5.0) == 0.25
-    assert kept_part(1.0, 5.0, 5.0) == pytest.approx(0.5**4)
-    assert kept_part(5.0, 5.0, 5.0) == 1 / 3  # no difference, so nothing is known
+    assert kept_part(1.0, {0.5: 1.0}, 5.0) == 0.5
+    assert kept_part(1.0, {0.5: 3.0}, 5.0) == 0.25
+    assert kept_part(1.0, {0.5: 5.0}, 5.0) == pytest.approx(0.5**4)
+    assert kept_part(5.0, {0.5: 5.0}, 5.0) == 1 / 3  # no difference, so nothing is known
+    # The one in the middle counts.
+    parts_ns = {0.5: 1.0, 0.625: 5.0, 0.75: 3.0}
+    assert kept_part(1.0, parts_ns, 5.0) == pytest.approx(0.5)
+    assert kept_part(1.0, {**parts_ns, 0.5: 3.0}, 5.0) == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize("lines", [0, 1, 16])
@@ -79,7 +84,8 @@ def test_the_rates_of_this_machine_are_positive_and_longer_runs_take_longer() ->
     for times in rates.runs_ns.values():
         assert all(time_ns > 0 for time_ns in times)
     assert rates.runs_ns["DRAM load"][-1] > rates.runs_ns["DRAM load"][0]
-    assert 0 < rates.kept_part <= 0.5
+    assert 0 < rates.kept_part <= 0.75
+    assert rates.row_ns["L3"] > 0 and rates.row_ns["DRAM"] > 0
 
 
 def columns(block_M: int, block_N: int) -> Any:
@@ -108,39 +114,88 @@ def rows(made: Any) -> dict[str, Rows]:
 
 def test_rows_that_a_block_walks() -> None:
     """A column of tiles; the next block goes on in its rows."""
-    assert rows(columns(16, 16))["X"] == Rows(64, 64.0, 64.0, True)
+    assert rows(columns(16, 16))["X"] == Rows(64, 64.0, 4096, True)
     strip = 8 * 4.0 * host_isa().lanes(4)
-    assert rows(columns(16, 1024))["X"] == Rows(64, strip, 4096.0, True)
+    # Strip by strip of a tile: the next one goes on in the same rows.
+    assert rows(columns(16, 1024))["X"] == Rows(16, strip, 4096, True)
     softmax = rows(kernels.softmax(64, 1024, block_M=4))
     assert softmax["X"].count == 1
     pieces = rows(kernels.online_softmax(64, 8192, block_M=4, block_N=128))["X"]
-    assert pieces == Rows(4, 512.0, 32768.0, True)
+    assert pieces == Rows(4, 512.0, 32768, True)
+    (grid,) = grids(lowered_as_written(columns(16, 16)))
+    (x,) = (buffer for buffer in rows_of(grid) if buffer.name == "X")
+    assert rows_of(grid, {x})[x].fetched
 
 
-def test_what_is_ahead_of_many_rows_leaves_the_cache() -> None:
-    few, many = (Rows(count, 64.0, 64.0, True) for count in (4, 512))
-    ahead = [streams([each], False) for each in (few, many)]
-    assert ahead == [4 << 10, 512 << 10]
-    assert streams([few], True) == 16 << 10
+def test_elements_that_lie_near_are_a_run_however_far_names_are() -> None:
+    """Every second element of rows, under names, of a vector's width and a rest: nine taps come
+    back to the same rows.
+    """
 
-    def time_ns(each: Rows, ahead: float) -> float:
-        return rows_ns(each, 64 << 10, 500.0, RATES, "L3", False, ahead, CACHES)
+    @T.prim_func
+    def pool(X: T.Tensor((64, 2048), "float32")):
+        Y = T.empty((8, 40), "float32")
+        with T.Kernel(1):
+            for down, along in T.grid(3, 3):
+                for i, j in T.Parallel(8, 40):
+                    row, column = 2 * i + down, 2 * j + along
+                    Y[i, j] = T.max(Y[i, j], X[row, column])
+        return Y
 
-    assert time_ns(few, ahead[0]) == 500.0
-    assert time_ns(many, ahead[1]) == pytest.approx(500 + 1024 * RATES.run_ns("L2", False, 1))
-    # Behind the second cache, too: each row begins anew.
-    assert time_ns(many, 1 << 30) == pytest.approx(1024 * RATES.run_ns("L3", False, 1))
+    found = rows(pool)["X"]
+    assert (found.count, found.pitch, found.goes_on) == (8, 2 * 2048 * 4, True)
+    assert 4 * (2 * 31 + 1) <= found.run <= 4 * (2 * 39 + 3)
+
+
+def test_few_rows_are_followed_and_many_leave_the_cache() -> None:
+    few, several, many = (Rows(count, 64.0, 8256, True) for count in (16, 64, 1 << 14))
+    near = [near_of([each], CACHES.l2) for each in (few, several, many)]
+    assert near == [(1.0, 1.0), (0.0, 1.0), (0.0, 0.0)]
+    # Rows of different tensors count together; one row is followed anyway.
+    assert near_of([few] * 4 + [Rows(1, 4096.0, 0)], CACHES.l2)[0] == 0.0
+
+    def time_ns(each: Rows, near: tuple[float, float]) -> float:
+        return rows_ns(each, 64 << 10, 500.0, RATES, "L3", False, near)
+
+    begun = {level: 1024 * RATES.begun_ns(level, False, 1) for level in ("L2", "L3")}
+    assert time_ns(few, near[0]) == 500.0
+    assert time_ns(several, near[1]) == pytest.approx(500 + begun["L2"])
+    assert time_ns(many, near[2]) == pytest.approx(500 + begun["L3"])
+
+
+def test_rows_that_are_powers_of_two_apart_share_few_places() -> None:
+    odd, even = (Rows(256, 64.0, pitch, True) for pitch in (8256, 8192))
+    # 16 places of eight lines each, of which two rows need all: a run, and the line behind it.
+    assert odd.pressure(1 << 20) == 256 * 128
+    assert even.pressure(1 << 20) == 256 * 128 * (1 << 20) / (8 * 16 * 64)
+    assert near_of([odd], 1 << 20)[1] == 1.0
+    assert near_of([even], 1 << 20)[1] == 0.0
 
 
 def test_rows_that_do_not_go_on_begin_anew() -> None:
-    short, long = (Rows(8, run, run, False) for run in (64.0, 8192.0))
+    short, long = (Rows(8, run, 16384, False) for run in (64.0, 8192.0))
     found = [
-        rows_ns(each, 64 << 10, 500.0, RATES, "DRAM", True, 0.0, CACHES) for each in (short, long)
+        rows_ns(each, 64 << 10, 500.0, RATES, "DRAM", True, (1.0, 1.0)) for each in (short, long)
     ]
     assert found == [pytest.approx(1024 * RATES.run_ns("DRAM", True, 1)), 500.0]
     # Half a line each: every row is a line of its own.
-    half = rows_ns(replace(short, run=32.0), 64 << 10, 0.0, RATES, "L3", False, 0.0, CACHES)
-    assert half == pytest.approx(2048 * RATES.run_ns("L3", False, 1))
+    half = rows_ns(replace(short, run=32.0), 64 << 10, 0.0, RATES, "L3", False, (1.0, 1.0))
+    begun_ns = 1024 * RATES.begun_ns("L3", False, 1) + 1024 * RATES.run_ns("L3", False, 1)
+    assert half == pytest.approx(begun_ns)
+    # What the kernel fetches itself takes as long as whole lines in a row.
+    fetched = replace(short, run=32.0, fetched=True)
+    assert rows_ns(fetched, 64 << 10, 5e5, RATES, "DRAM", False, (1.0, 1.0)) == 1e6
+
+
+def test_runs_catch_up_with_rows() -> None:
+    begun = [RATES.begun_ns("L3", False, lines) for lines in (0.5, 1, 4, 16)]
+    assert begun[0] == begun[1] > begun[2] > begun[3] == 0.0
+
+
+def test_data_in_a_row_take_what_they_usually_do() -> None:
+    rates = MemoryRates({}, 0.4, {"L3": 0.8})
+    assert rates.usual("L3", 100.0) == pytest.approx(1.25)
+    assert rates.usual("L3", 50.0) == rates.usual("DRAM", 100.0) == 1.0
 
 
 def test_narrow_columns_take_longer_than_strips() -> None:

@@ -34,10 +34,12 @@ class Extent:
         """What `trips` iterations access, each `stride` elements after the one before."""
         if trips <= 1 or not stride:
             return self
-        if stride in self.places:
-            return Extent(self.run, {**self.places, stride: self.places[stride] + trips - 1})
-        if stride <= self.run and not self.places:
-            return Extent(self.run + stride * (trips - 1))
+        if stride <= self.run:
+            return Extent(self.run + stride * (trips - 1), self.places)
+        for near, count in self.places.items():
+            steps, between = divmod(stride, near)
+            if not between and steps <= count:
+                return Extent(self.run, {**self.places, near: count + steps * (trips - 1)})
         return Extent(self.run, {**self.places, stride: trips})
 
     def common(self, shift: int) -> float:

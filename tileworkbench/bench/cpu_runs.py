@@ -1,65 +1,133 @@
-"""Rows of tensors that lie in pages apart from each other, and what reading them so costs.
+"""Rows of tensors that lie apart from each other, and what going down them costs.
 
-The processor fetches ahead within a page, for as many rows as it can tell apart. A block whose tile
-is narrower than the tensor walks rows of other pages; whether they are there in time depends on
-what comes next:
+A tile that is narrower than the tensor has rows of a few lines each. The processor fetches the next
+lines of a row, not the next row, so a run of lines begins anew in each (`memory_rates.py`):
 
-- where the next iteration or the next block goes on in the same rows, they are fetched ahead, and
-  stay until they are used as long as the innermost cache has room for what is ahead of all rows;
-- where it does not, each row begins anew: a run of lines at its own rate (`memory_rates.py`).
+- where the loops come back to the same rows a little further on, the lines behind the runs wait in
+  the second cache, and of a few rows in the first one, too. The second one has to give them up
+  where there are many rows, or fewer that are powers of two apart, which share few of its places;
+- else the runs come from the level that has the tensor, unless the kernel fetches them ahead.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterator, Sequence
 
 from tileworkbench.bench.cpu_block import GridWork
 from tileworkbench.bench.cpu_reuse import kept
 from tileworkbench.bench.cpu_terms import shift
 from tileworkbench.bench.memory_rates import LINE_BYTES, PAGE_BYTES, MemoryRates
-from tileworkbench.compiler.device.host.processor import CacheSizes
+from tileworkbench.compiler.analysis.access import loads
+from tileworkbench.compiler.analysis.steps import trips
 from tileworkbench.compiler.fast_dataclass import dataclass
-from tileworkbench.compiler.ir.expr import Buffer
+from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
+from tileworkbench.compiler.ir.rewrite import substitute
 
-# Bytes that the processor, and a kernel that fetches ahead itself, are ahead of each row.
-_AHEAD, _FETCHED_AHEAD = 1024, PAGE_BYTES
+_WAYS = 8  # lines that each place of a cache has room for
+_GAP = 12  # bytes between elements of a run: every second or fourth of a line
+_NEAR = 1024  # bytes between rows that the processor foresees as if they were one
+_FOLLOWED = 32  # rows that it follows at once: all of half as many, none of twice as many
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What a block accesses of a tensor: `count` rows in pages apart, `run` bytes of each at a time
-    and `whole` in all; `goes_on` says whether the next iteration or block goes on in them.
+    """What a block accesses of a tensor: `count` rows, each `pitch` bytes after the one before, and
+    `run` bytes of each at a time; `goes_on` says whether the next iteration or block goes on in
+    them, `fetched` whether the kernel fetches them ahead itself.
     """
 
     count: int
     run: float
-    whole: float
-    goes_on: bool
+    pitch: int
+    goes_on: bool = False
+    fetched: bool = False
+
+    @property
+    def size(self) -> float:
+        """Bytes of all runs."""
+        return self.count * self.run
+
+    @property
+    def lines(self) -> float:
+        """Lines of the cache in a run."""
+        return max(self.run / LINE_BYTES, 1.0)
+
+    def pressure(self, cache: int) -> float:
+        """Bytes of a cache of so many that the runs of all rows take, with the line behind each;
+        more where they share few of its places.
+        """
+        period = 1 << (cache // _WAYS).bit_length() - 1
+        apart = period / math.gcd(self.pitch, period)
+        room = _WAYS * min(apart * self.lines * LINE_BYTES, period)
+        return self.count * (self.lines + 1) * LINE_BYTES * cache / room
 
 
-def rows_of(grid: GridWork) -> dict[Buffer, Rows]:
-    """The rows that a block of a grid accesses of each tensor whose elements are in a row."""
-    reused = next(iter(grid.reused.values()))
-    by_tensor: dict[Buffer, Rows] = {}
-    for buffer, (index, extent) in reused.whole.extents.items():
-        if buffer.scope != "global":
-            continue
-        size = buffer.dtype.bytes
-        strides = {stride * size: trips for stride, trips in extent.places.items()}
-        run = extent.run * size
-        near = {stride: trips for stride, trips in strides.items() if stride < PAGE_BYTES}
-        count = math.prod(trips for stride, trips in strides.items() if stride >= PAGE_BYTES)
-        by = shift(index, grid.loop.var, reused.env, 1, reused.reuse.lets) or 0
-        goes_on = 0 < abs(by) * size <= run or any(0 < stride <= run for stride in near)
-        by_tensor[buffer] = Rows(count, run, run * math.prod(near.values()), goes_on)
-    return by_tensor
+def rows_of(grid: GridWork, fetched: Collection[Buffer] = ()) -> dict[Buffer, Rows]:
+    """The rows of each tensor that a block of a grid goes down, by the largest access, where the
+    kernel fetches those of some tensors ahead.
+    """
+    env = next(iter(grid.reused.values())).env
+    largest: dict[Buffer, Rows] = {}
+    for buffer, index, loops in _accesses(grid.loop.body, (), {}):
+        moves = [(abs(shift(index, loop.var, env) or 0), trips(loop)) for loop in loops]
+        by = abs(shift(index, grid.loop.var, env) or 0)
+        rows = _rows(moves, by, buffer.dtype.bytes, buffer in fetched)
+        if buffer not in largest or rows.size > largest[buffer].size:
+            largest[buffer] = rows
+    return largest
 
 
-def streams(rows: Iterable[Rows], fetches_ahead: bool) -> float:
-    """Bytes that lie ahead of all rows of a block together."""
-    ahead = _FETCHED_AHEAD if fetches_ahead else _AHEAD
-    return float(ahead * sum(each.count for each in rows))
+def _rows(moves: Sequence[tuple[int, int]], by: int, size: int, fetched: bool) -> Rows:
+    """The rows of an access that moves by so many elements of so many bytes with each iteration of
+    the loops around it, the innermost first, and `by` with a block.
+    """
+    moves = [(step, times) for step, times in moves if step and times > 1]
+    run, pitch, count, goes_on = 1, 0, 1, False
+    # What is read down columns is turned in registers.
+    for step, times in (*sorted(moves[:2]), *moves[2:]):
+        if not pitch and (step - run) * size <= _GAP:
+            run += step * (times - 1)
+        elif step <= run:
+            goes_on = True
+            break
+        else:
+            pitch, count = pitch or step, count * times
+    return Rows(count, run * size, pitch * size, goes_on or 0 < by <= run, fetched)
+
+
+def _accesses(
+    stmt: st.Stmt, loops: tuple[st.For, ...], names: dict[Var, Expr]
+) -> Iterator[tuple[Buffer, Expr, tuple[st.For, ...]]]:
+    """The addresses of elements of tensors, with the loops around them, the innermost first;
+    `names` has what names before the statement stand for.
+    """
+    if isinstance(stmt, st.For):
+        loops = (stmt, *loops)
+    children = [child for child in stmt.children() if isinstance(child, st.Stmt)]
+    if children:
+        names = dict(names)
+        for child in children:
+            if isinstance(child, st.Let):
+                names[child.var] = substitute(child.value, names)
+            yield from _accesses(child, loops, names)
+        return
+    used = [(load.buffer, load.indices) for load in loads(stmt)]
+    if isinstance(stmt, st.Store | st.Atomic):
+        used.append((stmt.buffer, stmt.indices))
+    for buffer, indices in used:
+        if buffer.scope == "global" and len(indices) == 1:
+            yield buffer, substitute(indices[0], names), loops
+
+
+def near_of(rows: Collection[Rows], cache: int) -> tuple[float, float]:
+    """Which part of what is behind the runs of all rows is fetched ahead of their use into the
+    first cache, and which part the second one, of so many bytes, keeps until then.
+    """
+    several = [each for each in rows if each.count > 1]
+    followed = kept(sum(each.count for each in several), _FOLLOWED)
+    return followed, kept(sum(each.pressure(cache) for each in several), cache)
 
 
 def rows_ns(
@@ -69,20 +137,28 @@ def rows_ns(
     rates: MemoryRates,
     level: str,
     stored: bool,
-    ahead: float,
-    caches: CacheSizes,
+    near: tuple[float, float],
 ) -> float:
     """Nanoseconds of `bytes_` of a tensor from `level`, which would take `straight_ns` in a row,
-    where `ahead` bytes lie ahead of all rows.
+    where so much of what is behind the runs is `near`.
     """
-    if rows.count <= 1 or (not rows.goes_on and rows.whole >= PAGE_BYTES):
+    if rows.count <= 1 or rows.run >= PAGE_BYTES:
         return straight_ns
-    lines = max(rows.run / LINE_BYTES, 1.0)
-    # Where rows go on, a line that was begun is still there.
-    runs = bytes_ / (max(rows.run, LINE_BYTES) if rows.goes_on else rows.run)
-    alone_ns = max(straight_ns, runs * rates.run_ns(level, stored, lines))
-    if not rows.goes_on:
-        return alone_ns
-    lost, gone = (1 - kept(ahead, size) for size in (caches.l1, caches.l2))
-    again_ns = straight_ns + lost * runs * rates.run_ns("L2", stored, lines)
-    return (1 - gone) * again_ns + gone * alone_ns
+
+    runs = bytes_ / max(rows.run, LINE_BYTES)
+
+    def begun_ns(level: str) -> float:
+        is_foreseen = level == "L2" and rows.pitch < _NEAR
+        each_ns = 0.0 if is_foreseen else rates.begun_ns(level, stored, rows.lines)
+        # Of shorter runs than a line, the next one finds it only where it is near.
+        return runs * each_ns + (bytes_ / rows.run - runs) * rates.run_ns(level, stored, 1)
+
+    followed, in_l2 = near if rows.goes_on else (0.0, 0.0)
+    near_ns = straight_ns + (1 - followed) * begun_ns("L2")
+    if rows.fetched:
+        far_ns = straight_ns * max(LINE_BYTES / rows.run, 1.0)
+    elif level == "DRAM":  # where a page begins anew as well
+        far_ns = max(straight_ns, runs * rates.run_ns(level, stored, rows.lines))
+    else:
+        far_ns = straight_ns + begun_ns(level)
+    return in_l2 * near_ns + (1 - in_l2) * max(far_ns, near_ns)

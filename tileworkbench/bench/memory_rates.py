@@ -3,12 +3,13 @@
 The rows of a block lie in pages apart from each other where its tile is narrower than the tensor.
 A run of lines in one page is fetched with what its first lines have under way at once; only from
 some dozen lines on is the processor's prefetcher ahead. Runs are loaded or stored to, column after
-column, at places that are powers of two apart, as those of most tensors are: then they share few
-places of the cache, too. Each is measured once (about a second) and kept with the machine.
+column. Those of the second cache are a few lines more than a page's multiple apart, so that the
+cache can hold them; those from behind it are powers of two apart, as rows are that it cannot hold.
+Each is measured once (about a second) and kept with the machine.
 
 `kept_part` is how much of the last cache can be filled before it begins to lose data: others use it
-as well, other guests of the host too. It follows from the time of a read of half its size, beside
-those of a quarter and of four times as much.
+as well, other guests of the host too. It follows from the times of reads of half its size and more,
+beside those of a quarter and of four times as much.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import math
 import statistics
 import time
 from collections.abc import Mapping
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,17 +35,21 @@ RUNS = (1, 4, 16, 64)
 """Lines of the runs that are measured; the longest is a page."""
 
 _APART = 2 * PAGE_BYTES
+_ODD = 5 * LINE_BYTES  # more, for the second cache
+_CAUGHT_UP = 10.0  # lines of a run, after which it is as if in a row
 _COLUMNS = 8  # runs of a row that are walked
 _LARGEST = 256 << 20  # bytes walked of memory, unless the last cache is larger
 _TIMES = 5  # each is measured, of which the median counts
 _LEAST_RUNS = 10_000  # of a measurement, or the call would count
-_SCHEMA = 1
+_SCHEMA = 5
 _KEPT_PART = "kept part"
 _LEVELS = ("L2", "L3", "DRAM")
+_BEHIND = ("L3", "DRAM")  # the caches of a core
+_PARTS = (1 / 2, 5 / 8, 3 / 4)  # of the last cache
 
 # An EPYC of 2024 (Zen 5), for machines that are only described.
 _ASSUMED: Mapping[str, tuple[float, ...]] = {
-    **{"L2 load": (1.6, 2.5, 7.8, 31.0), "L2 store": (5.7, 6.0, 8.1, 31.0)},
+    **{"L2 load": (1.3, 2.5, 7.8, 31.0), "L2 store": (1.0, 2.5, 8.1, 31.0)},
     **{"L3 load": (3.0, 4.5, 12.0, 40.0), "L3 store": (8.3, 10.0, 16.0, 38.0)},
     **{"DRAM load": (5.5, 17.0, 60.0, 110.0), "DRAM store": (8.5, 15.0, 55.0, 110.0)},
 }
@@ -57,12 +63,14 @@ as its own size.
 
 @dataclass(frozen=True, slots=True)
 class MemoryRates:
-    """Nanoseconds of runs of `RUNS` lines, by level and ``load`` or ``store``; and the part of the
-    last cache that holds data.
+    """Nanoseconds of runs of `RUNS` lines, by level and ``load`` or ``store``; the part of the last
+    cache that holds data; and, by level, nanoseconds of a line of data in a row as they usually
+    are, where the ceilings have the best of many.
     """
 
     runs_ns: Mapping[str, tuple[float, ...]]
     kept_part: float
+    row_ns: Mapping[str, float] = field(default_factory=dict)
 
     def run_ns(self, level: str, stored: bool, lines: float) -> float:
         """A run of so many lines of a level; between those measured, by the logarithms."""
@@ -71,6 +79,20 @@ class MemoryRates:
             return times[-1] * lines / RUNS[-1]
         place = max(math.log(max(lines, 1.0)), 0.0)
         return math.exp(float(np.interp(place, np.log(RUNS), np.log(np.maximum(times, 1e-3)))))
+
+    def begun_ns(self, level: str, stored: bool, lines: float) -> float:
+        """What a run of so many lines of a cache takes more than lines in a row: less the longer it
+        is, for the processor catches up.
+        """
+        in_row_ns = self.run_ns(level, stored, RUNS[-1]) / RUNS[-1]
+        left = 1 - math.log(min(max(lines, 1.0), _CAUGHT_UP)) / math.log(_CAUGHT_UP)
+        return left * max(self.run_ns(level, stored, 1) - in_row_ns, 0.0)
+
+    def usual(self, level: str, gb_s: float) -> float:
+        """How many times as long as at the ceiling of one thread, so many GB/s, data in a row
+        usually take.
+        """
+        return max(self.row_ns.get(level, 0.0) * gb_s / LINE_BYTES, 1.0)
 
 
 def assumed_memory() -> MemoryRates:
@@ -97,35 +119,48 @@ def measure_memory() -> Numbers:
         for kind in ("load", "store"):
             for lines in RUNS:
                 enough = size >= 2 * _APART
-                time_ns = _usual_ns(kind, lines, size, memory) if enough else 0.0
+                pitch = _APART + _ODD if level == "L2" else _APART
+                time_ns = _usual_ns(kind, lines, size, memory, pitch) if enough else 0.0
                 # A cache that is not there serves nothing.
                 times[f"{level} {kind} {lines}"] = max(time_ns, 1e-3)
+        if level in _BEHIND:
+            times[f"{level} row"] = max(_line_ns(size, memory), 1e-3)
     times[_KEPT_PART] = _kept_part(memory, caches.l3, largest)
     return times
 
 
-def kept_part(whole_ns: float, half_ns: float, far_ns: float) -> float:
+def kept_part(whole_ns: float, parts_ns: Mapping[float, float], far_ns: float) -> float:
     """How much of a cache is filled before it begins to lose data, if what it has of more falls
-    with the logarithm to nothing at its size: from the times of a line of data that it has, of half
-    its size, and of much more.
+    with the logarithm to nothing at its size: from the times of a line of data that it has, of
+    parts of its size, and of much more. Each part tells; the median counts.
     """
     if far_ns <= whole_ns:
         return SHARED_KEPT
-    held = min(max((far_ns - half_ns) / (far_ns - whole_ns), 0.25), 1.0)
-    return float(0.5 ** (1 / held))
+    told: list[float] = []
+    for part, part_ns in parts_ns.items():
+        held = min(max((far_ns - part_ns) / (far_ns - whole_ns), 0.25), 1.0)
+        told.append(float(part ** (1 / held)))
+    return statistics.median(told)
 
 
 def _kept_part(memory: NDArray[np.uint8], cache: int, largest: int) -> float:
     if cache < 8 * _APART:
         return SHARED_KEPT
-    sizes = (cache // 4, cache // 2, largest)
-    return kept_part(*(_usual_ns("load", 0, size, memory) / (size / LINE_BYTES) for size in sizes))
+    parts_ns = {part: _line_ns(int(part * cache), memory) for part in _PARTS}
+    return kept_part(_line_ns(cache // 4, memory), parts_ns, _line_ns(largest, memory))
 
 
-def _usual_ns(kind: str, lines: int, size: int, memory: NDArray[np.uint8]) -> float:
+def _line_ns(size: int, memory: NDArray[np.uint8]) -> float:
+    """Nanoseconds of a line of so many bytes that are read in a row again and again."""
+    return _usual_ns("load", 0, size // PAGE_BYTES * PAGE_BYTES, memory) / (size / LINE_BYTES)
+
+
+def _usual_ns(
+    kind: str, lines: int, size: int, memory: NDArray[np.uint8], pitch: int = _APART
+) -> float:
     """Nanoseconds of a run, the median of some walks; of all memory in a row for no lines."""
-    runner = ProbeRunner(run_probe(kind, lines, size, host_isa()), 1, memory=memory)
-    rows = max(size // _APART, 1)
+    runner = ProbeRunner(run_probe(kind, lines, size, host_isa(), pitch), 1, memory=memory)
+    rows = max(size // pitch, 1)
     runs = rows * _columns(lines) if lines else 1
     repeats = -(-_LEAST_RUNS // runs) if lines else 1
     runner.run(repeats)
@@ -141,13 +176,14 @@ def _columns(lines: int) -> int:
     return min(_COLUMNS, _APART // (lines * LINE_BYTES))
 
 
-def run_probe(kind: str, lines: int, size: int, isa: Isa) -> Probe:
-    """Walks runs of so many lines down the rows of `size` bytes, some columns of them, or all bytes
-    in a row for 0 lines. ``load`` leaves the sums of what it has read in the first vector.
+def run_probe(kind: str, lines: int, size: int, isa: Isa, pitch: int = _APART) -> Probe:
+    """Walks runs of so many lines down the rows of `size` bytes, `pitch` bytes from one to the
+    next, some columns of them, or all bytes in a row for 0 lines. ``load`` leaves the sums of what
+    it has read in the first vector.
     """
     writer = FunctionWriter("work", "void", "ptr %area, i64 %bytes, i64 %repeats")
     vector = VectorType("float", isa.lanes(4))
-    row_bytes = _APART if lines else PAGE_BYTES
+    row_bytes = pitch if lines else PAGE_BYTES
     run_bytes = lines * LINE_BYTES or PAGE_BYTES
     columns = _columns(lines) if lines else 1
     step = isa.vector_bits // 8
@@ -190,12 +226,14 @@ def run_probe(kind: str, lines: int, size: int, isa: Isa) -> Probe:
 def _made(numbers: Numbers) -> MemoryRates:
     kinds = [f"{level} {kind}" for level in _LEVELS for kind in ("load", "store")]
     runs = {name: tuple(numbers[f"{name} {lines}"] for lines in RUNS) for name in kinds}
-    return MemoryRates(runs, numbers[_KEPT_PART])
+    rows = {level: numbers[f"{level} row"] for level in _BEHIND}
+    return MemoryRates(runs, numbers[_KEPT_PART], rows)
 
 
 _NAMES = frozenset(
     (
         _KEPT_PART,
+        *(f"{level} row" for level in _BEHIND),
         *(f"{level} {kind} {n}" for level in _LEVELS for kind in ("load", "store") for n in RUNS),
     )
 )

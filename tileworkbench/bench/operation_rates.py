@@ -30,10 +30,13 @@ ACCUMULATED, MULTIPLIED, ACCESS = "accumulated", "multiplied", "access"
 """A fused multiply-add that waits for what it adds to, and one that waits for a factor; and a load
 or store where three loads go with each store."""
 
+GATHER = "gather"
+"""The lanes of a vector from places that are not neighbours."""
+
 FUNCTIONS = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "erf", "sin", "cos", "sigmoid")
 """Functions with a cost of their own; others cost what `erf` does."""
 
-_SCHEMA = 5
+_SCHEMA = 7
 _INDEPENDENT = 8  # vectors of an iteration
 _SWEEPS, _RUNS, _RUN_NS = 12, 5, 300_000
 
@@ -51,6 +54,7 @@ _ASSUMED: Mapping[str, float] = {
         ACCUMULATED: 3.0,
         MULTIPLIED: 3.0,
         ACCESS: 0.4,
+        GATHER: 15.0,
     },
     **{"exp": 5.0, "exp2": 4.0, "log": 11.0, "log2": 11.0, "sqrt": 5.0, "rsqrt": 8.0},
     **{"tanh": 11.0, "erf": 6.0, "sin": 24.0, "cos": 24.0, "sigmoid": 7.0},
@@ -130,6 +134,8 @@ def operation_probe(name: str, isa: Isa) -> Probe:
         return _store_probe(writer, vector)
     if name == ACCESS:
         return _access_probe(writer, vector)
+    if name == GATHER:
+        return _gather_probe(writer, vector)
     if name in (ACCUMULATED, MULTIPLIED):
         return _fused_probe(writer, vector, name, isa.fma)
     steps: dict[str, Callable[[str], str]] = {
@@ -244,6 +250,29 @@ def _store_probe(writer: FunctionWriter, vector: VectorType) -> Probe:
 
     writer.counted_loop("%repeats", 1, iteration)
     return Probe(STORE, module_text(writer), _INDEPENDENT)
+
+
+def _gather_probe(writer: FunctionWriter, vector: VectorType) -> Probe:
+    """Vectors of which each lane is an element of another line or two of L1."""
+    lanes = vector.lanes
+    numbers = ", ".join(f"i32 {7 * lane}" for lane in range(lanes))
+    pointers = VectorType("ptr", lanes)
+    mask = f"<{', '.join(['i1 true'] * lanes)}>"
+
+    def iteration(counter: str, sums: list[str]) -> list[str]:
+        # The sign of a number, which only we know, or one gather would do for all iterations.
+        number = writer.let("load volatile i32, ptr %area, align 4")
+        number = writer.let(f"lshr i32 {number}, 31")
+        start = writer.let(f"getelementptr float, ptr %area, i32 {number}")
+        places = writer.let(f"getelementptr float, ptr {start}, <{lanes} x i32> <{numbers}>")
+        args = (pointers, places), ("i32", "4"), (vector.of("i1"), mask), (vector, "poison")
+        name = f"llvm.masked.gather.{vector.mangled}.v{lanes}p0"
+        value = writer.call(vector, name, *args)
+        return [writer.let(f"fadd {vector} {sums[0]}, {value}")]
+
+    ends = writer.counted_loop("%repeats", 1, iteration, [(vector, vector.constant(0.0))])
+    writer.do(f"store {vector} {ends[0]}, ptr {_place(writer, vector, 0)}, align 4")
+    return Probe(GATHER, module_text(writer), 1)
 
 
 def _access_probe(writer: FunctionWriter, vector: VectorType) -> Probe:

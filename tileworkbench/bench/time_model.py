@@ -26,7 +26,7 @@ from dataclasses import field, replace
 from tileworkbench.bench.ceilings import LEVELS
 from tileworkbench.bench.cpu_block import GridWork, Spent
 from tileworkbench.bench.cpu_reuse import Reused
-from tileworkbench.bench.cpu_runs import Rows, rows_ns, rows_of, streams
+from tileworkbench.bench.cpu_runs import Rows, near_of, rows_ns, rows_of
 from tileworkbench.bench.cpu_terms import bytes_of
 from tileworkbench.bench.cpu_traffic import Moved, Served, moved_by, serve
 from tileworkbench.bench.cpu_work import grids, spread
@@ -38,6 +38,9 @@ from tileworkbench.bench.parts import Causes, Part
 from tileworkbench.bench.points import BANDWIDTH, PEAK, Machine
 from tileworkbench.bench.probes import assumed_target, host_isa
 from tileworkbench.bench.units import format_bytes, format_count, format_time
+from tileworkbench.compiler.analysis.effects import constant_buffers
+from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.analysis.streaming import fetched_loads
 from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.device.host.llvm import optimized_text
 from tileworkbench.compiler.diagnostics import ArgumentError, line_in
@@ -172,12 +175,15 @@ class _Model:
         self.compute_us = self.packing_us = self.tiles_us = self.block_us = 0.0
         self.moved: Moved = {}
         self.stored: dict[tuple[int, Buffer], float] = {}
-        self.rows: dict[Buffer, tuple[Rows, float]] = {}  # and the bytes ahead of all
+        # And which part of the lines behind them caches keep.
+        self.rows: dict[Buffer, tuple[Rows, tuple[float, float]]] = {}
         self.computes: dict[int, float] = {}  # microseconds by site, with its tiles
         # Microseconds of pieces of code, and the bytes they move of each tensor.
         self.pieces: list[tuple[float, dict[str, float]]] = []
         self.parts: list[Part] = []
         self.launch_site = 0
+        constant = constant_buffers(lowered.body)
+        self.fetched = {load.buffer for load in fetched_loads(lowered, constant, Ranges(lowered))}
 
     def peak(self, dtype: str) -> float:
         """GFLOP/s of one thread."""
@@ -222,18 +228,17 @@ class _Model:
             self.parts.append(Part("compute", time_us * busy, _CORE, at, finding))
         self.idle(rounds * code_ns / 1e3, busy, blocks, threads)
         self.tiles(grid, workers, rounds)
-        self.add_rows(number, grid)
+        self.add_rows(grid)
         self.block_us += rounds * _BLOCK_US
         for key, bytes_ in block.written.items():
             self.stored[key] = self.stored.get(key, 0.0) + bytes_ * blocks
         return workers
 
-    def add_rows(self, number: int, grid: GridWork) -> None:
+    def add_rows(self, grid: GridWork) -> None:
         """Note how the blocks of a grid walk its tensors."""
-        code = self.blocks.functions[f"{self.entries[number]}_block"]
-        rows = rows_of(grid)
-        ahead = streams(rows.values(), code.prefetches)
-        self.rows |= {buffer: (each, ahead) for buffer, each in rows.items()}
+        rows = rows_of(grid, self.fetched)
+        near = near_of(rows.values(), processor.cache_sizes().l2)
+        self.rows |= {buffer: (each, near) for buffer, each in rows.items()}
 
     def add_memory(
         self, works: Sequence[GridWork], used: int
@@ -266,11 +271,13 @@ class _Model:
         stored = self.stored_part(each)
         # A line that is stored to is fetched first; caches give others back meanwhile.
         bytes_ = (1 + stored) * each.bytes_ if each.level in ("DRAM", "L3") else each.bytes_
-        straight_ns, more_ns = bytes_ / rate.value, 0.0
+        alone = self.machine.find(each.level, BANDWIDTH, 1)
+        usual = self.memory.usual(each.level, alone.value) if alone else 1.0
+        straight_ns, more_ns = usual * bytes_ / rate.value, 0.0
         if each.buffer in self.rows:
-            rows, ahead = self.rows[each.buffer]
+            rows, near = self.rows[each.buffer]
             alone_ns = used * straight_ns  # of one thread
-            about = (self.memory, each.level, stored > 0.5, ahead, processor.cache_sizes())
+            about = (self.memory, each.level, stored > 0.5, near)
             more_ns = (rows_ns(rows, each.bytes_, alone_ns, *about) - alone_ns) / used
         return straight_ns / 1e3, more_ns / 1e3
 

@@ -331,6 +331,8 @@ class _Walk:
     def innermost(self, loop: Loop, trips: int, back: Mapping[str, str], enter: _Enter) -> None:
         """The first iterations of a loop without others; the last one stands for all."""
         before, waits = len(self.pieces), 0.0
+        # What was stored before the loop is there, if at different times.
+        self.flow.stored.clear()
         times = [self.flow.times(name) for name in back]
         stored_ns = 0.0
         followed = min(trips, _FOLLOWED)

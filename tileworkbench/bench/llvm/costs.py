@@ -20,6 +20,7 @@ from tileworkbench.bench.operation_rates import (
     CHAIN,
     CYCLE,
     DIVISION,
+    GATHER,
     INTEGER,
     LOAD,
     MULTIPLIED,
@@ -37,10 +38,10 @@ ISSUE, WAIT = "issue", "wait"
 
 ISSUED = 6.0  # instructions a cycle
 # In cycles: until a number from the innermost cache is there, a quotient of integers, by a constant
-# and by another, an update that no other core may interrupt, a lane gathered or scattered, a
-# function of the C library.
+# and by another, an update that no other core may interrupt, a lane that is scattered, a function
+# of the C library.
 _LOADED, _CONSTANT_QUOTIENT, _QUOTIENT, _DIVIDES, _ATOMIC = 5.0, 5.0, 12.0, 6.0, 20.0
-_GATHERED, _SCATTERED, _LIBRARY = 0.5, 1.0, 40.0
+_SCATTERED, _LIBRARY = 1.0, 40.0
 _TILE_ROWS = 16  # of AMX
 _LATE, _EARLY = 4.0, 0.67  # quotients and roots, the larger of two, in additions
 _ONE_OF_MANY = 0.5  # a quotient or root of one element takes so much of a vector's
@@ -333,7 +334,7 @@ class Costs:
         return self.arithmetic(each, ADD, self.add_ns)
 
     def gather(self, each: Instruction) -> Cost:
-        time_ns = each.kind.lanes * self.core.cycles(_GATHERED)
+        time_ns = self.core.registers(each.kind) * self.core.rates.of(GATHER)
         return Cost(((LOADS, time_ns),), 1.5 * each.kind.lanes, (self.core.cycles(_ATOMIC),))
 
     def stored_lanes(self, each: Instruction) -> Cost:

@@ -84,15 +84,6 @@ class Function:
         """The label of the first block."""
         return next(iter(self.blocks))
 
-    @property
-    def prefetches(self) -> bool:
-        """Whether it fetches lines of the cache before they are used."""
-        return any(
-            each.detail.startswith("llvm.prefetch")
-            for block in self.blocks.values()
-            for each in block
-        )
-
 
 def touches_memory(instruction: Instruction) -> bool:
     """Whether an instruction besides loads and stores stands where it is among them: calls of
