@@ -27,6 +27,11 @@ def biased_attention(
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=R)
 
 
+def rms_linear(X: torch.Tensor, W: torch.Tensor) -> torch.Tensor:
+    x = torch.nn.functional.rms_norm(X.float(), X.shape[1:], eps=1e-6)
+    return (x @ W.float().T).bfloat16()
+
+
 def quantise(X: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     most = X.abs().amax(1)
     return (X * (127.0 / most)[:, None]).round().to(torch.int8), most / 127.0
@@ -204,5 +209,32 @@ REFERENCES: dict[str, Reference] = {
         {"block_M": (16, 32), "block_N": (32, 64), "block_K": (16, 48)},
         (A, below(16, N, K, dtype=torch.uint8), of(16), of(N, 3)),
         lambda x, q, book, s: x @ (book[q.long()] * s.repeat_interleave(16, 1)).T,
+    ),
+    "adapted_linear": (
+        (M, N, K, 16),
+        {"block_M": (1, 32), "block_N": (16, 64), "block_K": (16, 48)},
+        (A, B, of(16, K) / 8, of(N, 16) / 8),
+        lambda x, w, a, b: x @ w.T + 2 * (x @ a.T) @ b.T,
+    ),
+    "value_gradient": (
+        (3, M, N, 16),
+        {"block_M": (1, 32), "block_N": (8, 64)},
+        (of(3, M, 16), of(3, N, 16), of(3 * M * 16).view(3, M, 16), of(3, M)),
+        lambda q, k, g, logs: (q @ k.mT / 4 - logs[..., None]).exp().mT @ g,
+    ),
+    "rms_linear": (
+        (M, N, K),
+        {"block_M": (1, 32), "block_N": (16, 64), "block_K": (16, 48)},
+        (A.bfloat16(), B.bfloat16()),
+        rms_linear,
+    ),
+    "bytes_linear": (
+        (M, N, K),
+        {"block_M": (1, 32), "block_N": (8, 64), "block_K": (16, 48)},
+        (
+            *(below(100, M, K, dtype=torch.int8), below(90, N, K, dtype=torch.int8)),
+            *(of(M), of(N), of(N).flip(0)),
+        ),
+        lambda a, w, s, t, b: (a.float() @ w.float().T) * s[:, None] * t + b,
     ),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch.nn.functional import huber_loss
+from torch.nn.functional import cross_entropy, huber_loss
 
 from tests.bench.cost_inputs import BOTH, ROWS, K, M, N, Reference, X, Y, below, of
 
@@ -59,6 +59,38 @@ def selective_scan(
         state = torch.exp(-step[:, None] * A.exp()) * state + (step * x)[:, None] * b
         made.append(state @ c)
     return torch.stack(made)
+
+
+def adamax(
+    P: torch.Tensor, G: torch.Tensor, m: torch.Tensor, u: torch.Tensor, r: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    first, most = 0.9 * m + 0.1 * G, torch.maximum(0.999 * u, G.abs() + 1e-8)
+    made = P - r[:, None] * (first / most + 0.01 * P)
+    return made, first, most, made.bfloat16()
+
+
+def response_norm(X: torch.Tensor, g: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    lengths = X.norm(dim=1, keepdim=True)
+    return X + g * X * lengths / lengths.mean(2, keepdim=True) + b
+
+
+def overlaps(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
+    left, right = A.T[:, :, None], B[:, None, :]
+    upper = torch.minimum(left[:2] + left[2:].abs() / 2, right[:2] + right[2:].abs() / 2)
+    lower = torch.maximum(left[:2] - left[2:].abs() / 2, right[:2] - right[2:].abs() / 2)
+    common = (upper - lower).clamp(0).prod(0)
+    return common / (left[2:].abs().prod(0) + right[2:].abs().prod(0) - common + 1e-6)
+
+
+def diffusion(U: torch.Tensor, R: torch.Tensor) -> torch.Tensor:
+    k = R.abs().T
+    beside = torch.diag_embed(k[:, 1:], -1) + torch.diag_embed(k[:, :-1], 1)
+    return torch.linalg.solve(torch.diag_embed(1 + 2 * k) - beside, U.T).T
+
+
+def diagonal_sums(X: torch.Tensor) -> torch.Tensor:
+    sums = [X.diagonal(d, 1, 2).sum(1) for d in range(1 - X.shape[1], X.shape[1])]
+    return torch.stack(sums, 1)
 
 
 REFERENCES: dict[str, Reference] = {
@@ -283,5 +315,42 @@ REFERENCES: dict[str, Reference] = {
         {"block_L": (1, 16), "block_D": (8, 48)},
         (of(M, K), of(K, M).T.contiguous(), of(K, 16), of(M, 16), of(16, M).T.contiguous()),
         selective_scan,
+    ),
+    "adamax": (
+        (M, N),
+        BOTH,
+        (X, Y, of(M * N).view(M, N), of(M * N).view(N, M).T.contiguous(), of(M)),
+        adamax,
+    ),
+    "response_norm": (
+        (3, M, N),
+        {"block_P": (1, 8), "block_C": (16, 64)},
+        (of(3, M, N), of(N), Y[0]),
+        response_norm,
+    ),
+    "smoothed_entropy": (
+        (M, N),
+        BOTH,
+        (X.bfloat16(), below(N, M)),
+        lambda x, y: cross_entropy(x.float(), y.long(), reduction="none", label_smoothing=0.1),
+    ),
+    "enlarge": (
+        (3, 8, 16),
+        {"block_C": (1, 3), "block_H": (1, 16), "block_W": (8, 32)},
+        (of(3, 8, 16),),
+        lambda x: torch.nn.functional.interpolate(x[None], scale_factor=2, mode="bilinear")[0],
+    ),
+    "overlaps": ((M, N), BOTH, (of(M, 4), of(4, N)), overlaps),
+    "diffusion": (
+        (M, N),
+        {"block_L": (1, 8), "block_N": (16, 64)},
+        (X, Y),
+        diffusion,
+    ),
+    "diagonal_sums": (
+        (3, M),
+        {"block_M": (1, 8), "block_N": (16, 63)},
+        (of(3, M, M),),
+        diagonal_sums,
     ),
 }

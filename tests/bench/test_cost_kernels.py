@@ -17,7 +17,7 @@ from tests.bench import cost_product_references, cost_references
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 REFERENCES = cost_references.REFERENCES | cost_product_references.REFERENCES
-ROUGH = {"biased_attention", "modulated"}  # numbers of 16 bits on the way
+ROUGH = {"biased_attention", "modulated", "rms_linear"}  # numbers of 16 bits on the way
 
 
 @pytest.fixture
