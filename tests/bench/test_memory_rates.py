@@ -109,7 +109,7 @@ def columns(block_M: int, block_N: int) -> Any:
 
 def rows(made: Any) -> dict[str, Rows]:
     (grid,) = grids(lowered_as_written(made))
-    return {buffer.name: each for buffer, each in rows_of(grid).items()}
+    return {buffer.name: each for buffer, each in rows_of(grid, CACHES.l2).items()}
 
 
 def test_rows_that_a_block_walks() -> None:
@@ -123,8 +123,30 @@ def test_rows_that_a_block_walks() -> None:
     pieces = rows(kernels.online_softmax(64, 8192, block_M=4, block_N=128))["X"]
     assert pieces == Rows(4, 512.0, 32768, True)
     (grid,) = grids(lowered_as_written(columns(16, 16)))
-    (x,) = (buffer for buffer in rows_of(grid) if buffer.name == "X")
-    assert rows_of(grid, {x})[x].fetched
+    (x,) = (buffer for buffer in rows_of(grid, CACHES.l2) if buffer.name == "X")
+    assert rows_of(grid, CACHES.l2, {x})[x].fetched
+
+
+def test_rows_go_on_with_the_next_block_or_one_soon_after() -> None:
+    """Blocks go down the rows first; the next column comes after eight of them."""
+
+    @T.prim_func
+    def kernel(X: T.Tensor((512, 2048), "float32")):
+        Y = T.empty((512, 2048), "float32")
+        with T.Kernel(8, 128) as (by, bx):
+            tile = T.alloc_fragment((64, 16), "float32")
+            T.copy(X[by * 64, bx * 16], tile)
+            T.copy(tile, Y[by * 64, bx * 16])
+        return Y
+
+    (grid,) = grids(lowered_as_written(kernel))
+
+    def x_of(cache: float) -> Rows:
+        return next(each for b, each in rows_of(grid, cache).items() if b.name == "X")
+
+    assert (x_of(1 << 20).count, x_of(1 << 20).goes_on) == (64, True)
+    # Until then a small cache has given up what eight blocks touched.
+    assert not x_of(8 * 2 * 4096 - 1).goes_on
 
 
 def test_elements_that_lie_near_are_a_run_however_far_names_are() -> None:

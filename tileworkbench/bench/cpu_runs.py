@@ -64,24 +64,27 @@ class Rows:
         return self.count * (self.lines + 1) * LINE_BYTES * cache / room
 
 
-def rows_of(grid: GridWork, fetched: Collection[Buffer] = ()) -> dict[Buffer, Rows]:
+def rows_of(grid: GridWork, cache: float, fetched: Collection[Buffer] = ()) -> dict[Buffer, Rows]:
     """The rows of each tensor that a block of a grid goes down, by the largest access, where the
-    kernel fetches those of some tensors ahead.
+    kernel fetches those of some tensors ahead and the second cache has so many bytes.
     """
-    env = next(iter(grid.reused.values())).env
+    reused = next(iter(grid.reused.values()))
+    env, block = reused.env, grid.loop.var
+    # Blocks after this one that come before the cache has given up what it touched.
+    soon = [n for n in reused.reuse.distances(grid.blocks) if n * reused.whole.size <= cache]
     largest: dict[Buffer, Rows] = {}
     for buffer, index, loops in _accesses(grid.loop.body, (), {}):
         moves = [(abs(shift(index, loop.var, env) or 0), trips(loop)) for loop in loops]
-        by = abs(shift(index, grid.loop.var, env) or 0)
+        by = [abs(shift(index, block, env, blocks) or 0) for blocks in soon or [1]]
         rows = _rows(moves, by, buffer.dtype.bytes, buffer in fetched)
         if buffer not in largest or rows.size > largest[buffer].size:
             largest[buffer] = rows
     return largest
 
 
-def _rows(moves: Sequence[tuple[int, int]], by: int, size: int, fetched: bool) -> Rows:
+def _rows(moves: Sequence[tuple[int, int]], by: Sequence[int], size: int, fetched: bool) -> Rows:
     """The rows of an access that moves by so many elements of so many bytes with each iteration of
-    the loops around it, the innermost first, and `by` with a block.
+    the loops around it, the innermost first, and `by` until the next blocks.
     """
     moves = [(step, times) for step, times in moves if step and times > 1]
     run, pitch, count, goes_on = 1, 0, 1, False
@@ -94,7 +97,8 @@ def _rows(moves: Sequence[tuple[int, int]], by: int, size: int, fetched: bool) -
             break
         else:
             pitch, count = pitch or step, count * times
-    return Rows(count, run * size, pitch * size, goes_on or 0 < by <= run, fetched)
+    goes_on = goes_on or any(0 < step <= run for step in by)
+    return Rows(count, run * size, pitch * size, goes_on, fetched)
 
 
 def _accesses(

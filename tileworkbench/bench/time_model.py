@@ -236,8 +236,9 @@ class _Model:
 
     def add_rows(self, grid: GridWork) -> None:
         """Note how the blocks of a grid walk its tensors."""
-        rows = rows_of(grid, self.fetched)
-        near = near_of(rows.values(), processor.cache_sizes().l2)
+        cache = processor.cache_sizes().l2
+        rows = rows_of(grid, cache, self.fetched)
+        near = near_of(rows.values(), cache)
         self.rows |= {buffer: (each, near) for buffer, each in rows.items()}
 
     def add_memory(
