@@ -6,8 +6,8 @@ The program is walked for a few blocks all over the grid. Four parts:
   its operations (`llvm/block_time.py`); lines of the user's text share it by what their statements
   ask for (`cpu_work.py`);
 - tiles: what has to come back from behind a core's inner caches (`cpu_reuse.py`);
-- memory: the bytes that each level serves (`cpu_traffic.py`) at its measured rate, rows in pages
-  apart at theirs (`cpu_runs.py`);
+- memory: the bytes that each level serves (`cpu_traffic.py`) at its usual rate, rows apart from
+  each other at theirs (`cpu_runs.py`);
 - overhead: the call, a launch, a block, and pages of outputs that the system has to clear.
 
 A core computes while data are on their way, but not all of the time: what a loop takes together
@@ -114,7 +114,7 @@ def predict_time(
 
     `file` is that of the kernel's own text, whose lines the parts name. Without `rates`, measured
     ones of the same machine, operations take so many times what its peak says of a multiply-add;
-    without `memory`, rows in pages apart take what they take on an ordinary server.
+    without `memory`, rows apart take what they take on an ordinary server.
 
     Raises `ArgumentError` for symbolic shapes, whose sizes only a call knows, and for programs of
     other targets.
