@@ -66,6 +66,26 @@ def kernel(A: T.Tensor(({1 << 24},), "float32"), B: T.Tensor((64,), "float32")):
     assert list(fetched.values()) == ([ahead * pitch * 4] if ahead else [])
 
 
+def test_rows_go_on_below_the_strips_of_a_tile() -> None:
+    """Eight rows strip by strip, then the next eight: 32 rows of 256 bytes ahead."""
+    program = parse(
+        f"""
+@T.program(stage="cpu")
+def kernel(A: T.Tensor(({1 << 24},), "float32"), B: T.Tensor((64,), "float32")):
+    for block in T.blocks(2):
+        for k in T.serial(64):
+            for strip in T.serial(3):
+                for i in T.serial(8):
+                    for j in T.serial(4):
+                        for lane in T.vectorized(16):
+                            B[lane] = A[(k * 8 + i) * 2048 + strip * 64 + j * 16 + lane]
+"""
+    )
+    constant = frozenset(parameters(program)[:1])
+    fetched = fetched_loads(program, constant, Ranges(program))
+    assert list(fetched.values()) == [32 * 2048 * 4]
+
+
 def test_what_several_tensors_have_ahead_is_shared() -> None:
     loads = " + ".join(f"{name}[block * 4096 + i * 16 + lane]" for name in "ABCD")
     params = ", ".join(f'{name}: T.Tensor(({1 << 24},), "float32")' for name in "ABCD")

@@ -122,7 +122,7 @@ def _rows(load: Load, loops: tuple[st.For, ...], ranges: Ranges) -> _Rows | None
             run *= times
         elif step == pitch * count if pitch else step > run:
             pitch, count = pitch or step, count * times
-        else:
+        elif not 0 < step < pitch:  # else further on in the same rows
             break
     rows = _Rows(run * size, pitch * size, count)
     return rows if rows.are_apart else None
