@@ -103,14 +103,14 @@ def orders(kernels: Sequence[list[Point]]) -> str:
     if not kernels:
         return ""
     right, all_ = (sum(each) for each in zip(*map(pairs, kernels), strict=True))
-    ranks = [rank(points) for points in kernels]
-    good, expected = sum(each >= 0.9 for each in ranks), sum(map(within, kernels))
+    ranks, chances = [rank(points) for points in kernels], [within(points) for points in kernels]
+    good, expected = sum(each >= 0.9 for each in ranks), sum(chances)
     text = (
         f"; of those {len(kernels)} whose order measurements repeat (0.9 or more), {good} are "
         f"ranked with 0.9 or more, where errors of 5 % at random would leave {expected:.0f}; the "
         f"median is {statistics.median(ranks):.2f}"
     )
-    apart = [rank(points) for points in kernels if within(points) >= TOLD]
+    apart = [each for each, chance in zip(ranks, chances, strict=True) if chance >= TOLD]
     if apart:
         text += (
             f"; of the {len(apart)} whose configurations differ so much that these errors leave "

@@ -2,8 +2,8 @@
 
     python benchmarks/fetched_ahead.py [--quick]
 
-Kernels with large inputs are compiled as they are and without fetches, for all that
-this processor has and for AVX2, and called in turn: one thread.
+Kernels with large inputs are compiled as they are and without fetches, for all that this processor
+has and for AVX2, and called in turn: one thread.
 """
 
 from __future__ import annotations

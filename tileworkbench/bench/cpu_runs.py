@@ -18,10 +18,10 @@ from tileworkbench.bench.cpu_block import GridWork
 from tileworkbench.bench.cpu_reuse import kept
 from tileworkbench.bench.cpu_terms import shift
 from tileworkbench.bench.memory_rates import LINE_BYTES, PAGE_BYTES, MemoryRates
-from tileworkbench.compiler.analysis.access import loads
 from tileworkbench.compiler.analysis.steps import trips
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import stmt as st
+from tileworkbench.compiler.ir.effects import accesses
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.rewrite import substitute
 
@@ -117,12 +117,10 @@ def _accesses(
                 names[child.var] = substitute(child.value, names)
             yield from _accesses(child, loops, names)
         return
-    used = [(load.buffer, load.indices) for load in loads(stmt)]
-    if isinstance(stmt, st.Store | st.Atomic):
-        used.append((stmt.buffer, stmt.indices))
-    for buffer, indices in used:
-        if buffer.scope == "global" and len(indices) == 1:
-            yield buffer, substitute(indices[0], names), loops
+    for use in accesses(stmt):
+        is_one = use.of_element and use.count == len(use.indices) == 1
+        if is_one and use.buffer.scope == "global":
+            yield use.buffer, substitute(use.indices[0], names), loops
 
 
 def near_of(rows: Collection[Rows], cache: int) -> tuple[float, float]:
@@ -151,11 +149,11 @@ def rows_ns(
 
     runs = bytes_ / max(rows.run, LINE_BYTES)
 
-    def begun_ns(level: str) -> float:
-        is_foreseen = level == "L2" and rows.pitch < _NEAR
-        each_ns = 0.0 if is_foreseen else rates.begun_ns(level, stored, rows.lines)
+    def begun_ns(source: str) -> float:
+        is_foreseen = source == "L2" and rows.pitch < _NEAR
+        each_ns = 0.0 if is_foreseen else rates.begun_ns(source, stored, rows.lines)
         # Of shorter runs than a line, the next one finds it only where it is near.
-        return runs * each_ns + (bytes_ / rows.run - runs) * rates.run_ns(level, stored, 1)
+        return runs * each_ns + (bytes_ / rows.run - runs) * rates.run_ns(source, stored, 1)
 
     followed, in_l2 = near if rows.goes_on else (0.0, 0.0)
     near_ns = straight_ns + (1 - followed) * begun_ns("L2")

@@ -125,7 +125,7 @@ def measure_memory() -> Numbers:
                 times[f"{level} {kind} {lines}"] = max(time_ns, 1e-3)
         if level in _BEHIND:
             times[f"{level} row"] = max(_line_ns(size, memory), 1e-3)
-    times[_KEPT_PART] = _kept_part(memory, caches.l3, largest)
+    times[_KEPT_PART] = _kept_part(memory, caches.l3, times["L3 row"], times["DRAM row"])
     return times
 
 
@@ -143,11 +143,11 @@ def kept_part(whole_ns: float, parts_ns: Mapping[float, float], far_ns: float) -
     return statistics.median(told)
 
 
-def _kept_part(memory: NDArray[np.uint8], cache: int, largest: int) -> float:
+def _kept_part(memory: NDArray[np.uint8], cache: int, whole_ns: float, far_ns: float) -> float:
     if cache < 8 * _APART:
         return SHARED_KEPT
     parts_ns = {part: _line_ns(int(part * cache), memory) for part in _PARTS}
-    return kept_part(_line_ns(cache // 4, memory), parts_ns, _line_ns(largest, memory))
+    return kept_part(whole_ns, parts_ns, far_ns)
 
 
 def _line_ns(size: int, memory: NDArray[np.uint8]) -> float:

@@ -257,7 +257,6 @@ def _gather_probe(writer: FunctionWriter, vector: VectorType) -> Probe:
     lanes = vector.lanes
     numbers = ", ".join(f"i32 {7 * lane}" for lane in range(lanes))
     pointers = VectorType("ptr", lanes)
-    mask = f"<{', '.join(['i1 true'] * lanes)}>"
 
     def iteration(counter: str, sums: list[str]) -> list[str]:
         # The sign of a number, which only we know, or one gather would do for all iterations.
@@ -265,7 +264,8 @@ def _gather_probe(writer: FunctionWriter, vector: VectorType) -> Probe:
         number = writer.let(f"lshr i32 {number}, 31")
         start = writer.let(f"getelementptr float, ptr %area, i32 {number}")
         places = writer.let(f"getelementptr float, ptr {start}, <{lanes} x i32> <{numbers}>")
-        args = (pointers, places), ("i32", "4"), (vector.of("i1"), mask), (vector, "poison")
+        active = vector.of("i1"), "splat (i1 true)"
+        args = (pointers, places), ("i32", "4"), active, (vector, "poison")
         name = f"llvm.masked.gather.{vector.mangled}.v{lanes}p0"
         value = writer.call(vector, name, *args)
         return [writer.let(f"fadd {vector} {sums[0]}, {value}")]

@@ -175,7 +175,7 @@ class _Model:
         self.compute_us = self.packing_us = self.tiles_us = self.block_us = 0.0
         self.moved: Moved = {}
         self.stored: dict[tuple[int, Buffer], float] = {}
-        # And which part of the lines behind them caches keep.
+        # And which part of what is behind their runs is near.
         self.rows: dict[Buffer, tuple[Rows, tuple[float, float]]] = {}
         self.computes: dict[int, float] = {}  # microseconds by site, with its tiles
         # Microseconds of pieces of code, and the bytes they move of each tensor.
