@@ -101,3 +101,28 @@ def kernel({params}, E: T.Tensor((64,), "float32")):
     )
     constant = frozenset(parameters(program)[:4])
     assert set(fetched_loads(program, constant, Ranges(program)).values()) == {2048}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "elements", "pitch", "found"),
+    [
+        ("float32", 1 << 22, 4096, True),  # rows of 16 MiB
+        ("float32", (1 << 22) - 1, 4096, False),
+        ("float32", 1 << 22, 16, False),  # in a row: not from 16 MiB on,
+        ("float32", 3 << 21, 16, True),  # but from 24
+        ("int4", 1 << 26, 4096, False),  # two elements a byte
+    ],
+)
+def test_what_is_large_enough(dtype: str, elements: int, pitch: int, found: bool) -> None:
+    program = parse(
+        f"""
+@T.program(stage="cpu")
+def kernel(A: T.Tensor(({elements},), "{dtype}"), B: T.Tensor((64,), "{dtype}")):
+    for block in T.blocks(4):
+        for i in T.serial(256):
+            for lane in T.vectorized(16):
+                B[lane] = A[block * 16 + i * {pitch} + lane]
+"""
+    )
+    constant = frozenset(parameters(program)[:1])
+    assert bool(fetched_loads(program, constant, Ranges(program))) == found

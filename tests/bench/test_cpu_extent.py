@@ -52,6 +52,13 @@ def test_sizes_and_common_parts_are_those_of_the_addresses(
     assert extent.common(-shift) == extent.common(shift)
 
 
+def test_rows_further_apart_fill_the_ones_between() -> None:
+    """Six rows, and the same again two further down: ten. Seven further down begin anew."""
+    six = Extent(16).over(ROW, 6)
+    assert six.over(2 * ROW, 3) == Extent(16, {ROW: 10})
+    assert six.over(7 * ROW, 3) == Extent(16, {ROW: 6, 7 * ROW: 3})
+
+
 def taps(columns: int) -> Any:
     """Sums of four rows after each other, a row a block."""
 

@@ -13,8 +13,9 @@ import tileworkbench.language as T
 from tests.bench.as_written import lowered_as_written
 from tests.bench.test_time_model import MACHINE
 from tileworkbench import kernels
-from tileworkbench.bench import measured_once
-from tileworkbench.bench.cpu_runs import Rows, near_of, rows_ns, rows_of
+from tileworkbench.bench import measured_once, time_model
+from tileworkbench.bench import memory_rates as memory_rates_module
+from tileworkbench.bench.cpu_runs import Rows, _rows, near_of, rows_ns, rows_of
 from tileworkbench.bench.cpu_work import grids
 from tileworkbench.bench.measured_once import MeasuredOnce
 from tileworkbench.bench.memory_rates import (
@@ -25,8 +26,10 @@ from tileworkbench.bench.memory_rates import (
     memory_rates,
     run_probe,
 )
+from tileworkbench.bench.points import BANDWIDTH
 from tileworkbench.bench.probes import ProbeRunner, host_isa
 from tileworkbench.bench.time_model import predict_time
+from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.device.host.processor import CacheSizes
 
 CACHES = CacheSizes(l1=32 << 10, l2=1 << 20, l3=32 << 20)
@@ -254,3 +257,67 @@ def test_what_was_measured_is_kept_and_a_broken_file_is_measured_again(
         kept_bytes.update(dict.fromkeys(kept_bytes, broken))
         assert once.get() == numbers
     assert len(measured) == 6
+
+
+def test_vectors_down_columns_are_turned() -> None:
+    """Sixteen rows of 64 columns, whichever of both is the vector."""
+    moves = [(1, 64), (4096, 16)]
+    assert _rows(moves, [], 4, False) == _rows(moves[::-1], [], 4, False)
+    assert _rows(moves, [], 4, False) == Rows(16, 256, 16384)
+
+
+def test_near_rows_are_foreseen_in_the_second_cache_only() -> None:
+    near, far = (Rows(64, 64.0, pitch, True) for pitch in (960, 1088))
+    for level, parts in (("L2", (0.0, 1.0)), ("L3", (0.0, 0.0))):
+        times = [rows_ns(each, 1 << 16, 500.0, RATES, level, False, parts) for each in (near, far)]
+        assert (times[0] == 500.0) == (level == "L2")
+        assert times[1] > 500.0
+
+
+def test_runs_of_the_second_cache_are_no_powers_of_two_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    caches, pitches = CACHES, dict[int, set[int]]()
+
+    def usual(kind: str, lines: int, size: int, memory: Any, pitch: int = 8192) -> float:
+        pitches.setdefault(size, set()).add(pitch % 4096)
+        return float(size)
+
+    monkeypatch.setattr(memory_rates_module, "_usual_ns", usual)
+    monkeypatch.setattr(memory_rates_module, "touched_memory", lambda size: np.zeros(0, np.uint8))
+    monkeypatch.setattr(processor, "cache_sizes", lambda: caches)
+    memory_rates_module.measure_memory()
+    assert pitches.pop(caches.l2 // 2) == {320}
+    assert set().union(*pitches.values()) == {0}
+
+
+def memory_us(kernel: tw.Kernel, memory: MemoryRates = RATES) -> float:
+    predicted = predict_time(kernel.stats.lowered, MACHINE, 1, memory=memory)
+    return sum(predicted.memory_us.values())
+
+
+def test_data_that_usually_take_twice_as_long_are_predicted_so() -> None:
+    kernel = tw.compile(kernels.softmax(4096, 1024), target="cpu")
+    gb_s = {level: MACHINE.find(level, BANDWIDTH, 1) for level in ("L3", "DRAM")}
+    twice = {level: 2 * 64 / each.value for level, each in gb_s.items() if each}
+    slow = MemoryRates(RATES.runs_ns, RATES.kept_part, twice)
+    assert memory_us(kernel, slow) == pytest.approx(2 * memory_us(kernel), rel=0.05)
+
+
+def test_rows_that_the_kernel_fetches_are_predicted_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    @T.prim_func
+    def kernel(X: T.Tensor((8192, 2048), "float32")):
+        y = T.empty((2048,), "float32")
+        with T.Kernel(128) as bx:
+            total = T.alloc_fragment((16,), "float32")
+            T.clear(total)
+            for k in T.serial(8192):
+                for j in T.Parallel(16):
+                    total[j] = total[j] + X[k, bx * 16 + j]
+            T.copy(total, y[bx * 16])
+        return y
+
+    made = tw.compile(kernel, target="cpu")
+    fetched = memory_us(made)
+    monkeypatch.setattr(time_model, "fetched_loads", lambda *_: {})
+    assert fetched < 0.7 * memory_us(made)

@@ -8,6 +8,7 @@ import torch
 import tileworkbench as tw
 import tileworkbench.language as T
 from tileworkbench.bench.probes import host_isa
+from tileworkbench.compiler.emit.llvm.text import FunctionWriter
 from tileworkbench.kernels import dequant_gemv, elementwise, matmul, rmsnorm
 
 
@@ -71,3 +72,11 @@ def test_rows_of_columns_are_fetched_ahead() -> None:
     y = torch.empty(1024)
     kernel(x, y)
     torch.testing.assert_close(y, x.sum(0))
+
+
+@pytest.mark.parametrize(("level", "locality"), [(1, 3), (2, 2)])
+def test_the_cache_of_a_level(level: int, locality: int) -> None:
+    writer = FunctionWriter("fetch", "void", "ptr %p")
+    writer.prefetch("%p", level)
+    text = writer.finish().text
+    assert f"@llvm.prefetch.p0(ptr %p, i32 0, i32 {locality}, i32 1)" in text
