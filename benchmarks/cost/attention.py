@@ -158,6 +158,41 @@ def scores(M: int, N: int, D: int, block_M: int = 32, block_N: int = 64) -> Any:
     return scores
 
 
+def value_gradient(H: int, L: int, S: int, D: int, block_M: int, block_N: int) -> Any:
+    """`exp(Q @ K.mT / sqrt(D) - l).mT @ G` of Q and G (H, L, D), K (H, S, D) and l (H, L), float32:
+    the gradient of attention's values, from the logarithms of its sums; a block has some keys.
+    """
+
+    @T.prim_func
+    def value_gradient(
+        Q: T.Tensor((H, L, D), "float32"),
+        K: T.Tensor((H, S, D), "float32"),
+        G: T.Tensor((H, L, D), "float32"),
+        logs: T.Tensor((H, L), "float32"),
+    ):
+        Y = T.empty((H, S, D), "float32")
+        with T.Kernel(T.ceildiv(S, block_N), H) as (bx, h):
+            keys = T.alloc_shared((block_N, D), "float32")
+            q = T.alloc_shared((block_M, D), "float32")
+            g = T.alloc_shared((block_M, D), "float32")
+            scores = T.alloc_fragment((block_M, block_N), "float32")
+            weights = T.alloc_shared((block_M, block_N), "float32")
+            out = T.alloc_fragment((block_N, D), "float32")
+            T.copy(K[h, bx * block_N, 0], keys)
+            T.clear(out)
+            for m in T.serial(T.ceildiv(L, block_M)):
+                T.copy(Q[h, m * block_M, 0], q)
+                T.copy(G[h, m * block_M, 0], g)
+                T.gemm(q, keys, scores, transpose_B=True, clear_accum=True)
+                for i, j in T.Parallel(block_M, block_N):
+                    weights[i, j] = T.exp(scores[i, j] * D**-0.5 - logs[h, m * block_M + i])
+                T.gemm(weights, g, out, transpose_A=True)
+            T.copy(out, Y[h, bx * block_N, 0])
+        return Y
+
+    return value_gradient
+
+
 CASES = (
     Case(
         "flash attention 512, D 64",
@@ -188,5 +223,11 @@ CASES = (
         scores,
         {"M": 384, "N": 512, "D": 96},
         {"block_M": (16, 32, 64, 128), "block_N": (16, 64, 128, 256)},
+    ),
+    Case(
+        "gradient of values 3x384x320, D 80",
+        value_gradient,
+        {"H": 3, "L": 384, "S": 320, "D": 80},
+        {"block_M": (1, 8, 32, 96, 384), "block_N": (8, 32, 80, 320)},
     ),
 )

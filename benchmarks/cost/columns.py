@@ -268,6 +268,69 @@ def batch_norm(M: int, N: int, block_M: int = 64, block_N: int = 64) -> Any:
     return batch_norm
 
 
+def response_norm(B: int, P: int, C: int, block_P: int, block_C: int) -> Any:
+    """`X + g * X * n / mean(n) + b` with the lengths n of the columns of each X[i]: X (B, P, C), g
+    and b (C,), float32 (global response normalisation).
+    """
+
+    @T.prim_func
+    def response_norm(
+        X: T.Tensor((B, P, C), "float32"),
+        g: T.Tensor((C,), "float32"),
+        b: T.Tensor((C,), "float32"),
+    ):
+        Y = T.empty((B, P, C), "float32")
+        with T.Kernel(B) as bz:
+            square = T.alloc_fragment((block_P, block_C), "float32")
+            total = T.alloc_fragment((block_C,), "float32")
+            lengths = T.alloc_shared((C,), "float32")
+            mean = T.alloc_fragment((1,), "float32")
+            for c in T.serial(T.ceildiv(C, block_C)):
+                T.clear(total)
+                for p in T.serial(T.ceildiv(P, block_P)):
+                    for i, j in T.Parallel(block_P, block_C):
+                        x = X[bz, p * block_P + i, c * block_C + j]
+                        square[i, j] = x * x
+                    T.reduce_sum(square, total, dim=0, clear=False)
+                for j in T.Parallel(block_C):
+                    lengths[c * block_C + j] = T.sqrt(total[j])
+            T.reduce_sum(lengths, mean, dim=0)
+            for p, c in T.grid(T.ceildiv(P, block_P), T.ceildiv(C, block_C)):
+                for i, j in T.Parallel(block_P, block_C):
+                    row, column = p * block_P + i, c * block_C + j
+                    part = lengths[column] * C / mean[0]
+                    x = X[bz, row, column]
+                    Y[bz, row, column] = x + g[column] * x * part + b[column]
+        return Y
+
+    return response_norm
+
+
+def diagonal_sums(H: int, L: int, block_M: int, block_N: int) -> Any:
+    """`Y[h, d] = sum(X[h, i, i + d - L + 1] for i)` of X (H, L, L), float32: the gradient of a bias
+    for each distance.
+    """
+
+    @T.prim_func
+    def diagonal_sums(X: T.Tensor((H, L, L), "float32")):
+        Y = T.empty((H, 2 * L - 1), "float32")
+        with T.Kernel(T.ceildiv(2 * L - 1, block_N), H) as (bx, h):
+            tile = T.alloc_fragment((block_M, block_N), "float32")
+            total = T.alloc_fragment((block_N,), "float32")
+            T.clear(total)
+            for k in T.serial(T.ceildiv(L, block_M)):
+                for i, j in T.Parallel(block_M, block_N):
+                    row = k * block_M + i
+                    column = row + bx * block_N + j - L + 1
+                    inside = T.And(column >= 0, column < L)
+                    tile[i, j] = T.if_then_else(inside, X[h, row, column], 0.0)
+                T.reduce_sum(tile, total, dim=0, clear=False)
+            T.copy(total, Y[h, bx * block_N])
+        return Y
+
+    return diagonal_sums
+
+
 CASES = (
     Case("column sums 2048x1024", column_sums, {"M": 2048, "N": 1024}, COLUMNS),
     Case("weighted columns 1024x2048", weighted_columns, {"M": 1024, "N": 2048}, COLUMNS),
@@ -299,5 +362,17 @@ CASES = (
         batch_norm,
         {"M": 1024, "N": 768},
         {"block_M": (1, 8, 64, 256), "block_N": (16, 64, 256)},
+    ),
+    Case(
+        "response norm 6x196x384",
+        response_norm,
+        {"B": 6, "P": 196, "C": 384},
+        {"block_P": (1, 7, 49, 196), "block_C": (8, 32, 128, 384)},
+    ),
+    Case(
+        "sums of diagonals 12x480x480",
+        diagonal_sums,
+        {"H": 12, "L": 480},
+        {"block_M": (1, 8, 60, 480), "block_N": (8, 32, 137, 959)},
     ),
 )

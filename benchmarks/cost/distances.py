@@ -136,6 +136,38 @@ def nearest(M: int, N: int, K: int, block_M: int, block_N: int) -> Any:
     return nearest
 
 
+def overlaps(M: int, N: int, block_M: int, block_N: int) -> Any:
+    """Intersections over unions of the boxes A (M, 4) and B (4, N), float32: their middles, then
+    their widths and heights but for the sign.
+    """
+
+    @T.prim_func
+    def overlaps(A: T.Tensor((M, 4), "float32"), B: T.Tensor((4, N), "float32")):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            least = T.alloc_fragment((2, block_N), "float32")
+            most = T.alloc_fragment((2, block_N), "float32")
+            area = T.alloc_fragment((block_N,), "float32")
+            for d, j in T.Parallel(2, block_N):
+                half = 0.5 * T.abs(B[2 + d, bx * block_N + j])
+                least[d, j] = B[d, bx * block_N + j] - half
+                most[d, j] = B[d, bx * block_N + j] + half
+            for j in T.Parallel(block_N):
+                area[j] = (most[0, j] - least[0, j]) * (most[1, j] - least[1, j])
+            for i, j in T.Parallel(block_M, block_N):
+                row = by * block_M + i
+                x, y = A[row, 0], A[row, 1]
+                width, height = T.abs(A[row, 2]), T.abs(A[row, 3])
+                along = T.min(x + 0.5 * width, most[0, j]) - T.max(x - 0.5 * width, least[0, j])
+                down = T.min(y + 0.5 * height, most[1, j]) - T.max(y - 0.5 * height, least[1, j])
+                common = T.max(along, 0.0) * T.max(down, 0.0)
+                whole = width * height + area[j] - common
+                Y[row, bx * block_N + j] = common / (whole + 1e-6)
+        return Y
+
+    return overlaps
+
+
 CASES = (
     Case(
         "squared distances 256x512, K 128",
@@ -166,5 +198,11 @@ CASES = (
         nearest,
         {"M": 512, "N": 384, "K": 96},
         {"block_M": (8, 16, 32, 64, 128), "block_N": (16, 32, 64, 128)},
+    ),
+    Case(
+        "overlaps of boxes 600x1500",
+        overlaps,
+        {"M": 600, "N": 1500},
+        {"block_M": (1, 8, 60, 600), "block_N": (10, 50, 128, 500, 1500)},
     ),
 )

@@ -199,6 +199,36 @@ def modulated(B: int, L: int, D: int, block_L: int, block_D: int) -> Any:
     return modulated
 
 
+def adamax(M: int, N: int, block_M: int, block_N: int) -> Any:
+    """A step of Adamax with decay and rates of rows, r (M,), of P, its gradient G and the states m
+    and u (M, N), float32, and the new P in bfloat16.
+    """
+
+    @T.prim_func
+    def adamax(
+        P: T.Tensor((M, N), "float32"),
+        G: T.Tensor((M, N), "float32"),
+        m: T.Tensor((M, N), "float32"),
+        u: T.Tensor((M, N), "float32"),
+        r: T.Tensor((M,), "float32"),
+    ):
+        P_next, P_half = T.empty((M, N), "float32"), T.empty((M, N), "bfloat16")
+        m_next, u_next = T.empty((M, N), "float32"), T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            for i, j in T.Parallel(block_M, block_N):
+                row, column = by * block_M + i, bx * block_N + j
+                first = 0.9 * m[row, column] + 0.1 * G[row, column]
+                most = T.max(0.999 * u[row, column], T.abs(G[row, column]) + 1e-8)
+                step = r[row] * (first / most + 0.01 * P[row, column])
+                m_next[row, column] = first
+                u_next[row, column] = most
+                P_next[row, column] = P[row, column] - step
+                P_half[row, column] = T.cast(P[row, column] - step, "bfloat16")
+        return P_next, m_next, u_next, P_half
+
+    return adamax
+
+
 CASES = (
     Case(
         "add 1024x1024",
@@ -231,5 +261,11 @@ CASES = (
         kernels.rope,
         {"batch": 1, "seq_len": 512, "heads": 8, "dim": 64},
         {"block_S": (1, 2, 8, 32, 128), "interleaved": (False, True)},
+    ),
+    Case(
+        "step of Adamax 1200x1280",
+        adamax,
+        {"M": 1200, "N": 1280},
+        {"block_M": (1, 4, 16, 60, 240, 1200), "block_N": (16, 1280)},
     ),
 )

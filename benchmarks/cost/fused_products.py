@@ -191,6 +191,76 @@ def linear_norm(M: int, N: int, K: int, block_M: int, block_K: int) -> Any:
     return linear_norm
 
 
+def adapted_linear(M: int, N: int, K: int, R: int, block_M: int, block_N: int, block_K: int) -> Any:
+    """`X @ W.T + 2 (X @ A.T) @ B.T` of X (M, K), W (N, K), A (R, K) and B (N, R), float32, with a
+    small R.
+    """
+
+    @T.prim_func
+    def adapted_linear(
+        X: T.Tensor((M, K), "float32"),
+        W: T.Tensor((N, K), "float32"),
+        A: T.Tensor((R, K), "float32"),
+        B: T.Tensor((N, R), "float32"),
+    ):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            x = T.alloc_shared((block_M, block_K), "float32")
+            w = T.alloc_shared((block_N, block_K), "float32")
+            a = T.alloc_shared((R, block_K), "float32")
+            b = T.alloc_shared((block_N, R), "float32")
+            held = T.alloc_shared((block_M, R), "float32")
+            inner = T.alloc_fragment((block_M, R), "float32")
+            total = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(inner)
+            T.clear(total)
+            for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=2):
+                T.copy(X[by * block_M, k * block_K], x)
+                T.copy(W[bx * block_N, k * block_K], w)
+                T.copy(A[0, k * block_K], a)
+                T.gemm(x, w, total, transpose_B=True)
+                T.gemm(x, a, inner, transpose_B=True)
+            for i, r in T.Parallel(block_M, R):
+                held[i, r] = 2.0 * inner[i, r]
+            T.copy(B[bx * block_N, 0], b)
+            T.gemm(held, b, total, transpose_B=True)
+            T.copy(total, Y[by * block_M, bx * block_N])
+        return Y
+
+    return adapted_linear
+
+
+def rms_linear(M: int, N: int, K: int, block_M: int, block_N: int, block_K: int) -> Any:
+    """`(X / rms(X)) @ W.T` of X (M, K) and W (N, K), bfloat16: the squares of X are summed beside
+    the product.
+    """
+
+    @T.prim_func
+    def rms_linear(X: T.Tensor((M, K), "bfloat16"), W: T.Tensor((N, K), "bfloat16")):
+        Y = T.empty((M, N), "bfloat16")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            x = T.alloc_shared((block_M, block_K), "bfloat16")
+            w = T.alloc_shared((block_N, block_K), "bfloat16")
+            square = T.alloc_fragment((block_M, block_K), "float32")
+            squares = T.alloc_fragment((block_M,), "float32")
+            total = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(squares)
+            T.clear(total)
+            for k in T.serial(T.ceildiv(K, block_K)):
+                T.copy(X[by * block_M, k * block_K], x)
+                T.copy(W[bx * block_N, k * block_K], w)
+                T.gemm(x, w, total, transpose_B=True)
+                for i, j in T.Parallel(block_M, block_K):
+                    square[i, j] = T.cast(x[i, j], "float32") * T.cast(x[i, j], "float32")
+                T.reduce_sum(square, squares, dim=1, clear=False)
+            for i, j in T.Parallel(block_M, block_N):
+                total[i, j] = total[i, j] * T.rsqrt(squares[i] / K + 1e-6)
+            T.copy(total, Y[by * block_M, bx * block_N])
+        return Y
+
+    return rms_linear
+
+
 CASES = (
     Case(
         "relu and linear 256x384x512", relu_linear, {"M": 256, "N": 384, "K": 512}, SMALL_PRODUCTS
@@ -221,5 +291,17 @@ CASES = (
         linear_norm,
         {"M": 512, "N": 256, "K": 320},
         {"block_M": (1, 4, 16, 64, 512), "block_K": (8, 32, 80, 320)},
+    ),
+    Case(
+        "adapted linear 192x448x640, rank 16",
+        adapted_linear,
+        {"M": 192, "N": 448, "K": 640, "R": 16},
+        {"block_M": (1, 8, 48, 192), "block_N": (16, 64, 448), "block_K": (16, 80, 640)},
+    ),
+    Case(
+        "rms norm and linear 224x512x640, bfloat16",
+        rms_linear,
+        {"M": 224, "N": 512, "K": 640},
+        {"block_M": (1, 8, 32, 224), "block_N": (16, 128, 512), "block_K": (16, 128, 640)},
     ),
 )

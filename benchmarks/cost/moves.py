@@ -1,4 +1,4 @@
-"""Transposes, and rows of tables."""
+"""Transposes, rows of tables and planes of another size."""
 
 from __future__ import annotations
 
@@ -91,6 +91,27 @@ def bags(M: int, N: int, bag: int, words: int, block_M: int, block_N: int) -> An
     return bags
 
 
+def enlarge(C: int, H: int, W: int, block_C: int, block_H: int, block_W: int) -> Any:
+    """Planes of twice the height and width by bilinear interpolation, X (C, H, W), float32."""
+
+    @T.prim_func
+    def enlarge(X: T.Tensor((C, H, W), "float32")):
+        Y = T.empty((C, 2 * H, 2 * W), "float32")
+        grid = T.ceildiv(2 * W, block_W), T.ceildiv(2 * H, block_H), T.ceildiv(C, block_C)
+        with T.Kernel(*grid) as (bx, by, bz):
+            for a, i, j in T.Parallel(block_C, block_H, block_W):
+                c, row, column = bz * block_C + a, by * block_H + i, bx * block_W + j
+                near, beside = row // 2, column // 2
+                far = T.clamp(near + 2 * (row % 2) - 1, 0, H - 1)
+                away = T.clamp(beside + 2 * (column % 2) - 1, 0, W - 1)
+                first = 0.75 * X[c, near, beside] + 0.25 * X[c, near, away]
+                second = 0.75 * X[c, far, beside] + 0.25 * X[c, far, away]
+                Y[c, row, column] = 0.75 * first + 0.25 * second
+        return Y
+
+    return enlarge
+
+
 CASES = (
     Case(
         "transpose 1024x1024",
@@ -110,5 +131,11 @@ CASES = (
         bags,
         {"M": 768, "N": 320, "bag": 12, "words": 16},
         {"block_M": (1, 8, 50, 768), "block_N": (8, 32, 96, 320)},
+    ),
+    Case(
+        "twice as large 12x48x72",
+        enlarge,
+        {"C": 12, "H": 48, "W": 72},
+        {"block_C": (1, 4, 12), "block_H": (1, 8, 96), "block_W": (8, 48, 144)},
     ),
 )

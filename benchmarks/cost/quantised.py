@@ -137,6 +137,38 @@ def code_book(M: int, N: int, K: int, G: int, block_M: int, block_N: int, block_
     return code_book
 
 
+def bytes_linear(M: int, N: int, K: int, block_M: int, block_N: int, block_K: int) -> Any:
+    """`(A @ W.T) * s[:, None] * t + b` of A (M, K) and W (N, K), int8, s (M,), t and b (N,),
+    float32, with sums in int32.
+    """
+
+    @T.prim_func
+    def bytes_linear(
+        A: T.Tensor((M, K), "int8"),
+        W: T.Tensor((N, K), "int8"),
+        s: T.Tensor((M,), "float32"),
+        t: T.Tensor((N,), "float32"),
+        b: T.Tensor((N,), "float32"),
+    ):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            left = T.alloc_shared((block_M, block_K), "int8")
+            right = T.alloc_shared((block_N, block_K), "int8")
+            total = T.alloc_fragment((block_M, block_N), "int32")
+            T.clear(total)
+            for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=2):
+                T.copy(A[by * block_M, k * block_K], left)
+                T.copy(W[bx * block_N, k * block_K], right)
+                T.gemm(left, right, total, transpose_B=True)
+            for i, j in T.Parallel(block_M, block_N):
+                row, column = by * block_M + i, bx * block_N + j
+                value = T.cast(total[i, j], "float32") * s[row]
+                Y[row, column] = value * t[column] + b[column]
+        return Y
+
+    return bytes_linear
+
+
 CASES = (
     Case(
         "int4 matmul 64x512x1024",
@@ -169,5 +201,11 @@ CASES = (
         code_book,
         {"M": 48, "N": 640, "K": 960, "G": 64},
         {"block_M": (1, 8, 48), "block_N": (8, 64, 640), "block_K": (16, 64, 320, 960)},
+    ),
+    Case(
+        "int8 linear 48x256x2560",
+        bytes_linear,
+        {"M": 48, "N": 256, "K": 2560},
+        {"block_M": (1, 4, 16, 48), "block_N": (8, 32, 256), "block_K": (16, 320, 2560)},
     ),
 )

@@ -89,6 +89,47 @@ def selective_scan(L: int, D: int, S: int, block_L: int, block_D: int) -> Any:
     return selective_scan
 
 
+def diffusion(L: int, N: int, block_L: int, block_N: int) -> Any:
+    """Columns x of `(1 + 2 k[i]) x[i] - k[i] (x[i - 1] + x[i + 1]) = U[i]`, k = |R|, of R and U (L,
+    N), float32: down to eliminate, `block_L` rows at a time, and up again.
+    """
+
+    @T.prim_func
+    def diffusion(U: T.Tensor((L, N), "float32"), R: T.Tensor((L, N), "float32")):
+        Y = T.empty((L, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N)) as bx:
+            value = T.alloc_fragment((block_L, block_N), "float32")
+            rate = T.alloc_fragment((block_L, block_N), "float32")
+            factor = T.alloc_shared((L, block_N), "float32")
+            solved = T.alloc_shared((L, block_N), "float32")
+            above = T.alloc_fragment((block_N,), "float32")
+            state = T.alloc_fragment((block_N,), "float32")
+            T.clear(above)
+            T.clear(state)
+            for k in T.serial(T.ceildiv(L, block_L)):
+                T.copy(U[k * block_L, bx * block_N], value)
+                T.copy(R[k * block_L, bx * block_N], rate)
+                for i in T.serial(block_L):
+                    for j in T.Parallel(block_N):
+                        part = T.abs(rate[i, j])
+                        pivot = 1.0 / (1.0 + part * (2.0 - above[j]))
+                        above[j] = part * pivot
+                        state[j] = (value[i, j] + part * state[j]) * pivot
+                        factor[k * block_L + i, j] = above[j]
+                        solved[k * block_L + i, j] = state[j]
+            T.clear(state)
+            for k in T.serial(T.ceildiv(L, block_L)):
+                for i in T.serial(block_L):
+                    for j in T.Parallel(block_N):
+                        row = L - 1 - k * block_L - i
+                        state[j] = solved[row, j] + factor[row, j] * state[j]
+                        value[block_L - 1 - i, j] = state[j]
+                T.copy(value, Y[L - (k + 1) * block_L, bx * block_N])
+        return Y
+
+    return diffusion
+
+
 CASES = (
     Case("running sums 1024x1024", running_sums, {"M": 1024, "N": 1024}, {"block_M": ROWS}),
     Case("decaying sums 1024x1024", decaying_sums, {"M": 1024, "N": 1024}, COLUMNS),
@@ -97,5 +138,11 @@ CASES = (
         selective_scan,
         {"L": 256, "D": 192, "S": 16},
         {"block_L": (1, 16, 64, 256), "block_D": (1, 8, 48, 192)},
+    ),
+    Case(
+        "implicit diffusion 192x1536",
+        diffusion,
+        {"L": 192, "N": 1536},
+        {"block_L": (1, 8, 48, 192), "block_N": (8, 64, 384, 1536)},
     ),
 )
