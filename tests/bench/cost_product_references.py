@@ -37,6 +37,25 @@ def quantise(X: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return (X * (127.0 / most)[:, None]).round().to(torch.int8), most / 127.0
 
 
+def linear_entropy(X: torch.Tensor, W: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    logits = X.float() @ W.float().T
+    return torch.nn.functional.cross_entropy(logits, y.long(), reduction="none")
+
+
+def retention(
+    Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, rate: torch.Tensor
+) -> torch.Tensor:
+    steps = torch.arange(Q.shape[1])
+    ago = (steps[:, None] - steps).clamp(0)
+    return (Q @ K.mT * (-rate.abs()[:, None, None] * ago).exp()).tril() @ V
+
+
+def packed_groups(X: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    least, extent = X.amin(2), X.amax(2) - X.amin(2)
+    codes = ((X - least[..., None]) * (15.0 / extent)[..., None]).round().to(torch.uint8)
+    return codes[..., ::2] + 16 * codes[..., 1::2], extent / 15.0, least
+
+
 REFERENCES: dict[str, Reference] = {
     "batched_gemv": (
         (3, M, N),
@@ -236,5 +255,29 @@ REFERENCES: dict[str, Reference] = {
             *(of(M), of(N), of(N).flip(0)),
         ),
         lambda a, w, s, t, b: (a.float() @ w.float().T) * s[:, None] * t + b,
+    ),
+    "gated_projection": (
+        (M, N, K),
+        {"block_M": (1, 32), "block_N": (16, 64), "block_K": (16, 48)},
+        (A, of(K, M).T.contiguous(), B, X),
+        lambda x, z, w, r: r + (x * torch.nn.functional.silu(z)) @ w.T,
+    ),
+    "linear_entropy": (
+        (M, N, K),
+        {"block_M": (1, 32), "block_N": (8, 64)},
+        (A.bfloat16(), B.bfloat16(), below(N, M)),
+        linear_entropy,
+    ),
+    "retention": (
+        (3, M, 16, N),
+        {"block_L": (1, 8, 32), "block_E": (8, 16, 64)},
+        (of(3, M, 16), of(3 * M * 16).view(3, M, 16), of(3, M, N), of(3)),
+        retention,
+    ),
+    "packed_groups": (
+        (M, 3, 20),
+        {"block_M": (1, 32), "block_G": (1, 3)},
+        (of(M, 3, 20),),
+        packed_groups,
     ),
 }

@@ -1,11 +1,11 @@
-"""What torch gives for the kernels of `benchmarks/cost/` that are no products."""
+"""What torch gives for the kernels of `benchmarks/cost/` that go by rows, columns or elements."""
 
 from __future__ import annotations
 
 import torch
-from torch.nn.functional import cross_entropy, huber_loss
+from torch.nn.functional import cross_entropy, huber_loss, kl_div
 
-from tests.bench.cost_inputs import BOTH, ROWS, K, M, N, Reference, X, Y, below, of
+from tests.bench.cost_inputs import BOTH, ROWS, M, N, Reference, X, Y, below, of
 
 
 def layernorm_backward(
@@ -23,42 +23,6 @@ def modulated(
     x = X.float() * (1 + s[:, None]) + t[:, None]
     value = g.sigmoid()[:, None] * torch.nn.functional.gelu(x, approximate="tanh")
     return (R.float() + value).bfloat16()
-
-
-def stencil(X: torch.Tensor) -> torch.Tensor:
-    inner, last = slice(1, -1), slice(2, None)
-    sides = X[inner, :-2] + X[inner, last] + X[:-2, inner] + X[last, inner]
-    return (X[inner, inner] + sides) * 0.2
-
-
-def wave(U: torch.Tensor, before: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
-    m = slice(1, -1)
-    sides = U[:-2, m, m] + U[2:, m, m] + U[m, :-2, m] + U[m, 2:, m] + U[m, m, :-2] + U[m, m, 2:]
-    return 2 * U[m, m, m] - before + c * (sides - 6 * U[m, m, m])
-
-
-def depthwise(X: torch.Tensor, F: torch.Tensor) -> torch.Tensor:
-    made = torch.nn.functional.conv2d(
-        X.permute(2, 0, 1), F.permute(2, 0, 1)[:, None], groups=F.shape[2]
-    )
-    return made.permute(1, 2, 0)
-
-
-def decaying_sums(X: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
-    rows = [X[0]]
-    for row in X[1:]:
-        rows.append(a * rows[-1] + row)
-    return torch.stack(rows)
-
-
-def selective_scan(
-    X: torch.Tensor, dt: torch.Tensor, A: torch.Tensor, B: torch.Tensor, C: torch.Tensor
-) -> torch.Tensor:
-    state, made = torch.zeros_like(A), []
-    for x, step, b, c in zip(X, torch.nn.functional.softplus(dt), B, C, strict=True):
-        state = torch.exp(-step[:, None] * A.exp()) * state + (step * x)[:, None] * b
-        made.append(state @ c)
-    return torch.stack(made)
 
 
 def adamax(
@@ -82,15 +46,23 @@ def overlaps(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     return common / (left[2:].abs().prod(0) + right[2:].abs().prod(0) - common + 1e-6)
 
 
-def diffusion(U: torch.Tensor, R: torch.Tensor) -> torch.Tensor:
-    k = R.abs().T
-    beside = torch.diag_embed(k[:, 1:], -1) + torch.diag_embed(k[:, :-1], 1)
-    return torch.linalg.solve(torch.diag_embed(1 + 2 * k) - beside, U.T).T
-
-
 def diagonal_sums(X: torch.Tensor) -> torch.Tensor:
     sums = [X.diagonal(d, 1, 2).sum(1) for d in range(1 - X.shape[1], X.shape[1])]
     return torch.stack(sums, 1)
+
+
+def correlations(X: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.corrcoef(torch.cat([X.T, y[None]]))[-1, :-1]
+
+
+def option_prices(
+    X: torch.Tensor, V: torch.Tensor, t: torch.Tensor, r: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    time, growth = t.abs()[:, None] + 0.05, 0.05 * r
+    spread = (V.abs() + 0.1) * time.sqrt()
+    upper = (X + (growth + 0.5 * (V.abs() + 0.1) ** 2) * time) / spread
+    chance = torch.distributions.Normal(0.0, 1.0).cdf
+    return X.exp() * chance(upper) - (-growth * time).exp() * chance(upper - spread), chance(upper)
 
 
 REFERENCES: dict[str, Reference] = {
@@ -234,88 +206,6 @@ REFERENCES: dict[str, Reference] = {
         ),
         modulated,
     ),
-    "transpose": ((M, N), BOTH, (X,), lambda x: x.T),
-    "channels_last": (
-        (3, M, N),
-        {"block_C": (1, 8), "block_P": (16, 64)},
-        (of(3, M, N).bfloat16(), of(M), of(M).flip(0)),
-        lambda x, s, t: (x.float() * s[:, None] + t[:, None]).mT,
-    ),
-    "embed": (
-        (M, N, 16),
-        BOTH,
-        (below(16, M), of(16, N), X),
-        lambda index, w, p: w[index.long()] * 8.0 + p,
-    ),
-    "bags": (
-        (M, N, 5, 16),
-        BOTH,
-        (below(16, M, 5), of(M, 5), of(16, N)),
-        lambda index, w, e: (w[..., None] * e[index.long()]).sum(1),
-    ),
-    "stencil": ((M, N), BOTH, (of(M + 2, N + 2),), stencil),
-    "wave": (
-        (4, 8, 16),
-        {"block_D": (1, 4), "block_H": (1, 8), "block_W": (8, 16)},
-        (of(6, 10, 18), of(4, 8, 16), of(512).view(4, 8, 16)),
-        wave,
-    ),
-    "edges": (
-        (M, N),
-        BOTH,
-        (of(M + 2, N + 2),),
-        lambda x: torch.hypot(x[2:, 1:-1] - x[:-2, 1:-1], x[1:-1, 2:] - x[1:-1, :-2]),
-    ),
-    "box_filter": (
-        (M, N),
-        BOTH,
-        (of(M + 2, N + 2),),
-        lambda x: x.unfold(0, 3, 1).unfold(1, 3, 1).mean((2, 3)),
-    ),
-    "moving_average": (
-        (M, N),
-        BOTH,
-        (of(M + 7, N),),
-        lambda x: x.unfold(0, 8, 1).mean(2),
-    ),
-    "causal_convolution": (
-        (M, N),
-        BOTH,
-        (of(M + 3, N), of(4, N)),
-        lambda x, w: sum(w[t] * x[t : t + M] for t in range(4)),
-    ),
-    "dilated": (
-        (M, N),
-        BOTH,
-        (of(M, N + 16), of(5)),
-        lambda x, w: sum(w[t] * x[:, 4 * t : 4 * t + N] for t in range(5)),
-    ),
-    "depthwise": (
-        (8, 16, 32),
-        {"block_H": (1, 4), "block_W": (2, 8), "block_C": (16, 32)},
-        (of(10, 18, 32), of(3, 3, 32)),
-        depthwise,
-    ),
-    "downsample": (
-        (M // 2, N // 2),
-        {"block_M": (1, 8), "block_N": (16, 32)},
-        (X,),
-        lambda x: torch.nn.functional.avg_pool2d(x[None], 2)[0],
-    ),
-    "max_pool": (
-        (3, 8, 16),
-        {"block_H": (1, 4), "block_W": (8, 16)},
-        (of(3, 17, 33),),
-        lambda x: torch.nn.functional.max_pool2d(x, 3, 2),
-    ),
-    "running_sums": ((M, N), ROWS, (X,), lambda x: x.cumsum(1)),
-    "decaying_sums": ((M, N), BOTH, (X, of(N) / 4), decaying_sums),
-    "selective_scan": (
-        (M, K, 16),
-        {"block_L": (1, 16), "block_D": (8, 48)},
-        (of(M, K), of(K, M).T.contiguous(), of(K, 16), of(M, 16), of(16, M).T.contiguous()),
-        selective_scan,
-    ),
     "adamax": (
         (M, N),
         BOTH,
@@ -334,23 +224,31 @@ REFERENCES: dict[str, Reference] = {
         (X.bfloat16(), below(N, M)),
         lambda x, y: cross_entropy(x.float(), y.long(), reduction="none", label_smoothing=0.1),
     ),
-    "enlarge": (
-        (3, 8, 16),
-        {"block_C": (1, 3), "block_H": (1, 16), "block_W": (8, 32)},
-        (of(3, 8, 16),),
-        lambda x: torch.nn.functional.interpolate(x[None], scale_factor=2, mode="bilinear")[0],
-    ),
     "overlaps": ((M, N), BOTH, (of(M, 4), of(4, N)), overlaps),
-    "diffusion": (
-        (M, N),
-        {"block_L": (1, 8), "block_N": (16, 64)},
-        (X, Y),
-        diffusion,
-    ),
     "diagonal_sums": (
         (3, M),
         {"block_M": (1, 8), "block_N": (16, 63)},
         (of(3, M, M),),
         diagonal_sums,
+    ),
+    "distillation": (
+        (M, N),
+        BOTH,
+        (X.bfloat16(), Y.bfloat16()),
+        lambda x, y: kl_div(
+            y.float().log_softmax(1), x.float().log_softmax(1), log_target=True, reduction="none"
+        ).sum(1),
+    ),
+    "correlations": (
+        (M, N),
+        BOTH,
+        (X, torch.nn.functional.normalize(of(M) - of(M).mean(), dim=0)),
+        correlations,
+    ),
+    "option_prices": (
+        (M, N),
+        BOTH,
+        (X, Y, of(M), of(N)),
+        option_prices,
     ),
 }

@@ -13,10 +13,11 @@ import pytest
 import torch
 
 import tileworkbench as tw
-from tests.bench import cost_product_references, cost_references
+from tests.bench import cost_product_references, cost_references, cost_window_references
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-REFERENCES = cost_references.REFERENCES | cost_product_references.REFERENCES
+TABLES = (cost_references, cost_product_references, cost_window_references)
+REFERENCES = {name: each for table in TABLES for name, each in table.REFERENCES.items()}
 ROUGH = {"biased_attention", "modulated", "rms_linear"}  # numbers of 16 bits on the way
 
 
