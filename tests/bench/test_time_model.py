@@ -113,8 +113,8 @@ def test_what_no_tensor_goes_on_beside_comes_on_top() -> None:
 
 def test_work_that_overlaps_with_nothing() -> None:
     for alone in (0.0, 0.3, 1.0):
-        total = norm(8.0 * (1 - alone), 5.0) + 8.0 * alone
-        assert share_alone(8.0, 5.0, total) == pytest.approx(alone, abs=1e-6)
+        total = norm(8.0 * (1 - alone), 2.0, 5.0) + 8.0 * alone
+        assert share_alone(8.0, (2.0, 5.0), total) == pytest.approx(alone, abs=1e-6)
 
 
 def test_rows_that_are_loaded_and_stored_wait_at_the_same_time() -> None:

@@ -7,9 +7,8 @@ a few per cycle.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import field
-from typing import Generic, Protocol, TypeVar
 
 from tileworkbench.bench.operation_rates import (
     CYCLE,
@@ -104,28 +103,16 @@ class Ports:
         ]
 
 
-class Busy(Protocol):
-    """What a piece of code takes of a core: nanoseconds by port, and how many instructions."""
-
-    @property
-    def busy(self) -> Mapping[str, float]: ...
-    @property
-    def instructions(self) -> float: ...
-
-
-Taken = TypeVar("Taken", bound=Busy)
-
-
 @dataclass(slots=True)
-class Piece(Generic[Taken]):
+class Piece:
     """Straight code that is executed `times` times, of whose time the part `scale` is its own."""
 
-    ports: Taken
+    ports: Ports
     times: float
     scale: float = 1.0
 
 
-def overlap(pieces: Sequence[Piece[Taken]], iterations: float) -> None:
+def overlap(pieces: Sequence[Piece], iterations: float) -> None:
     """Let the pieces of an iteration go on side by side, as far as a core looks ahead.
 
     Where all of them are fewer instructions than that, the loads of one go on beside the stores of

@@ -97,7 +97,7 @@ class Walker:
         self.isa, self.rates, self.moving = host_isa(), rates, moving
         self.unit_ns = 2 * rates.of(LOAD)
         self.block = BlockWork()
-        self.pieces: list[Piece[Ports]] = []  # not in `block` yet
+        self.pieces: list[Piece] = []  # not in `block` yet
         self.loops: list[Var] = []  # serial ones around the statement
         self.trips: dict[Var, int] = {}  # their iterations
         # Of the loops around the statement, the longest that an iteration waits for the one before.

@@ -9,6 +9,7 @@ which only the peak is known.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 
@@ -33,11 +34,19 @@ or store where three loads go with each store."""
 GATHER = "gather"
 """The lanes of a vector from places that are not neighbours."""
 
+CHAINS, CHAIN_LENGTH = "chains", 96
+"""A fused multiply-add of a chain of so many that wait for each other, where chains follow that do
+not: as much of their latency as a core does not hide."""
+
+HALVED = (SIMPLE, LOAD, STORE, ACCESS, DIVISION)
+"""What is measured of vectors of half as many lanes besides: some processors do two at once."""
+
 FUNCTIONS = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "erf", "sin", "cos", "sigmoid")
 """Functions with a cost of their own; others cost what `erf` does."""
 
-_SCHEMA = 7
+_SCHEMA = 9
 _INDEPENDENT = 8  # vectors of an iteration
+_SUMS = 12  # of them where two operations wait for each other
 _SWEEPS, _RUNS, _RUN_NS = 12, 5, 300_000
 
 # Where nothing was measured: in units of the time in which a core ends two fused multiply-adds.
@@ -55,7 +64,10 @@ _ASSUMED: Mapping[str, float] = {
         MULTIPLIED: 3.0,
         ACCESS: 0.4,
         GATHER: 15.0,
+        CHAINS: 1.3,
     },
+    **{"half simple": 0.4, "half load": 0.5, "half store": 1.0, "half access": 0.4},
+    "half division": 3.0,
     **{"exp": 5.0, "exp2": 4.0, "log": 11.0, "log2": 11.0, "sqrt": 5.0, "rsqrt": 8.0},
     **{"tanh": 11.0, "erf": 6.0, "sin": 24.0, "cos": 24.0, "sigmoid": 7.0},
 }
@@ -70,6 +82,20 @@ class OperationRates:
     def of(self, name: str) -> float:
         """The time of an operation or function; of one that has none of its own, that of `erf`."""
         return self.vector_ns.get(name, self.vector_ns["erf"])
+
+    @property
+    def window(self) -> float:
+        """Operations on vectors that a core has inside at once, as chains of multiply-adds tell:
+        where each leaves after those before it, n of n + window of a chain's latency are seen. No
+        limit where chains were not measured.
+        """
+        if CHAINS not in self.vector_ns:
+            return math.inf
+        return CHAIN_LENGTH * max(self.of(MULTIPLIED) / self.of(CHAINS) - 1.0, 0.0) + 1.0
+
+    def half(self, name: str) -> float:
+        """The time of one of `HALVED` on a vector of half as many lanes, or fewer."""
+        return self.vector_ns.get(f"half {name}", self.of(name))
 
 
 def assumed_rates(fused_ns: float) -> OperationRates:
@@ -123,6 +149,8 @@ def _fastest_ns(runner: ProbeRunner, work: int) -> float:
 def operation_probe(name: str, isa: Isa) -> Probe:
     """A loop of nothing but one operation on vectors of float32; `work` is vectors an iteration."""
     vector = VectorType("float", isa.lanes(4))
+    if name.startswith("half "):
+        name, vector = name.removeprefix("half "), VectorType("float", isa.lanes(4) // 2)
     writer = FunctionWriter("work", "void", "ptr %area, i64 %bytes, i64 %repeats")
     if name in FUNCTIONS:
         return _function_probe(writer, vector, name, isa)
@@ -136,6 +164,8 @@ def operation_probe(name: str, isa: Isa) -> Probe:
         return _access_probe(writer, vector)
     if name == GATHER:
         return _gather_probe(writer, vector)
+    if name == CHAINS:
+        return _chains_probe(writer, vector, isa.fma)
     if name in (ACCUMULATED, MULTIPLIED):
         return _fused_probe(writer, vector, name, isa.fma)
     steps: dict[str, Callable[[str], str]] = {
@@ -147,7 +177,7 @@ def operation_probe(name: str, isa: Isa) -> Probe:
         return Probe(name, module_text(writer), _INDEPENDENT)
     if name == INTEGER:
         return _sum_probe(writer, vector.of("i32"), name, _INDEPENDENT)
-    return _sum_probe(writer, vector, name, 1 if name == CHAIN else _INDEPENDENT)
+    return _sum_probe(writer, vector, name, 1 if name == CHAIN else _SUMS)
 
 
 def _place(writer: FunctionWriter, vector: VectorType, number: int) -> str:
@@ -304,14 +334,11 @@ def _fused_probe(writer: FunctionWriter, vector: VectorType, name: str, has_fma:
         for number in range(3)
     )
 
+    is_sum = name == ACCUMULATED
+
     def fused(total: str) -> str:
-        is_sum = name == ACCUMULATED
-        first, second, third = (factor, addend, total) if is_sum else (total, factor, addend)
-        if has_fma:
-            args = ((vector, each) for each in (first, second, third))
-            return writer.call(vector, f"llvm.fma.{vector.mangled}", *args)
-        product = writer.let(f"fmul {vector} {first}, {second}")
-        return writer.let(f"fadd {vector} {product}, {third}")
+        terms = (factor, addend, total) if is_sum else (total, factor, addend)
+        return _fused(writer, vector, terms, has_fma)
 
     def iteration(counter: str, sums: list[str]) -> list[str]:
         return [fused(fused(sums[0]))]
@@ -319,6 +346,32 @@ def _fused_probe(writer: FunctionWriter, vector: VectorType, name: str, has_fma:
     ends = writer.counted_loop("%repeats", 1, iteration, [(vector, start)])
     writer.do(f"store {vector} {ends[0]}, ptr {_place(writer, vector, 0)}, align 4")
     return Probe(name, module_text(writer), 2)
+
+
+def _chains_probe(writer: FunctionWriter, vector: VectorType, has_fma: bool) -> Probe:
+    """Chains of fused multiply-adds, each of which begins with a load."""
+    places = [_place(writer, vector, number) for number in range(3)]
+    factor = writer.let(f"load {vector}, ptr {places[1]}, align 4")
+
+    def iteration(counter: str, carried: list[str]) -> list[str]:
+        value = writer.let(f"load volatile {vector}, ptr {places[0]}, align 4")
+        for _ in range(CHAIN_LENGTH):
+            value = _fused(writer, vector, (value, factor, factor), has_fma)
+        writer.do(f"store volatile {vector} {value}, ptr {places[2]}, align 4")
+        return []
+
+    writer.counted_loop("%repeats", 1, iteration)
+    return Probe(CHAINS, module_text(writer), CHAIN_LENGTH)
+
+
+def _fused(
+    writer: FunctionWriter, vector: VectorType, terms: tuple[str, str, str], has_fma: bool
+) -> str:
+    """The first times the second, and the third."""
+    if has_fma:
+        return writer.call(vector, f"llvm.fma.{vector.mangled}", *((vector, x) for x in terms))
+    product = writer.let(f"fmul {vector} {terms[0]}, {terms[1]}")
+    return writer.let(f"fadd {vector} {product}, {terms[2]}")
 
 
 once = MeasuredOnce("operations", _SCHEMA, frozenset(_ASSUMED), measure_operations, OperationRates)

@@ -53,7 +53,7 @@ from tileworkbench.compiler.ir.program import Program, Stage
 # asks the system for from so many bytes on.
 _CALL_US, _WAKE_US, _BLOCK_US = 6.0, 3.0, 0.0006
 _FRESH_NS, _FRESH_BYTES = 0.15, 32 << 20
-_CORE, _MEMORY = "core", "memory"  # what parts keep busy
+_CORE, _NEAR, _MEMORY = "core", "near", "memory"  # what parts keep busy
 _WALKED = 5  # blocks of a grid whose code is walked
 
 OVERLAP = 1.6
@@ -82,8 +82,7 @@ class Prediction:
     def total_us(self) -> float:
         """The whole call."""
         work = self.compute_us + self.packing_us + self.tiles_us
-        memory = sum(self.memory_us.values())
-        together = norm(max(work - self.alone_us, 0.0), memory)
+        together = norm(max(work - self.alone_us, 0.0), *overlapping(self.memory_us))
         return together + self.alone_us + self.overhead_us
 
     def __str__(self) -> str:
@@ -243,11 +242,11 @@ class _Model:
 
     def add_memory(
         self, works: Sequence[GridWork], used: int
-    ) -> tuple[dict[str, float], dict[Buffer, float]]:
-        """Add what levels serve to all grids, by so many threads: microseconds by level, and by
-        tensor.
+    ) -> tuple[dict[str, float], dict[Buffer, dict[str, float]]]:
+        """Add what levels serve to all grids, by so many threads: microseconds by level, and those
+        of each tensor.
         """
-        by_level, by_tensor = dict[str, float](), dict[Buffer, float]()
+        by_level, by_tensor = dict[str, float](), dict[Buffer, dict[str, float]]()
         self.moved, far = moved_by(works)
         served = [
             (each, *self.served_us(each, used))
@@ -258,7 +257,8 @@ class _Model:
             time_us = straight_us + left * more_us
             if time_us:
                 by_level[each.level] = by_level.get(each.level, 0.0) + time_us
-                by_tensor[each.buffer] = by_tensor.get(each.buffer, 0.0) + time_us
+                own = by_tensor.setdefault(each.buffer, {})
+                own[each.level] = own.get(each.level, 0.0) + time_us
                 self.parts.append(self.memory_part(each, time_us))
         return by_level, by_tensor
 
@@ -332,9 +332,9 @@ class _Model:
         """What cores do."""
         return self.compute_us + self.packing_us + self.tiles_us
 
-    def alone(self, tensor_us: Mapping[Buffer, float]) -> float:
+    def alone(self, tensor_us: Mapping[Buffer, Mapping[str, float]]) -> float:
         """Which part of the cores' work overlaps with no memory, if each piece of code overlaps
-        with the tensors it moves, whose times are given.
+        with the tensors it moves, whose times are given by level.
         """
         names = {
             f"%p{at}": each.value
@@ -345,16 +345,18 @@ class _Model:
         for _, sizes in self.pieces:
             for name, size in sizes.items():
                 moved[name] = moved.get(name, 0.0) + size
-        rest = memory = sum(tensor_us.values())
-        total = self.tiles_us
+        pairs = [overlapping(each) for each in tensor_us.values()]
+        memory = sum(near for near, _ in pairs), sum(far for _, far in pairs)
+        rest, total = sum(memory), self.tiles_us
         for time_us, sizes in self.pieces:
-            own = sum(
-                tensor_us.get(names[name], 0.0) * size / moved[name]
-                for name, size in sizes.items()
-                if name in names
-            )
-            rest -= own
-            total += norm(time_us, own)
+            near = far = 0.0
+            for name, size in sizes.items():
+                if name in names and names[name] in tensor_us:
+                    own = overlapping(tensor_us[names[name]])
+                    near += own[0] * size / moved[name]
+                    far += own[1] * size / moved[name]
+            rest -= near + far
+            total += norm(time_us, near, far)
         total += max(rest, 0.0)
         return share_alone(self.work_us, memory, total)
 
@@ -406,15 +408,16 @@ class _Model:
     def memory_part(self, each: Served, time_us: float) -> Part:
         """The time of a level for one site."""
         line, name = self.line(each.site), each.buffer.name
+        uses = _NEAR if each.level == "L2" else _MEMORY
         if not each.again:
             finding = f"moves {format_bytes(each.bytes_)} of '{name}'"
-            return Part(each.level, time_us, _MEMORY, line, finding)
+            return Part(each.level, time_us, uses, line, finding)
         finding = (
             f"moves '{name}' {each.times:.3g} times over, {format_bytes(each.bytes_)} more than "
             "once would be"
         )
         remedy = "Larger tiles, or a copy outside the loop, move it less often."
-        return Part(each.level, time_us, _MEMORY, line, finding, time_us, remedy)
+        return Part(each.level, time_us, uses, line, finding, time_us, remedy)
 
     def launch_part(self, time_us: float) -> Part:
         """What a call costs before any work is done."""
@@ -429,19 +432,25 @@ def walked(blocks: int) -> tuple[int, ...]:
     return spread(blocks)[:_WALKED]
 
 
-def norm(first: float, second: float) -> float:
-    """The time of two that overlap."""
-    return float((first**OVERLAP + second**OVERLAP) ** (1 / OVERLAP))
+def overlapping(memory_us: Mapping[str, float]) -> tuple[float, float]:
+    """The time of the second cache, and of what lies behind it, which are busy side by side."""
+    near = memory_us.get("L2", 0.0)
+    return near, sum(memory_us.values()) - near
 
 
-def share_alone(work: float, memory: float, total: float) -> float:
+def norm(*times: float) -> float:
+    """The time of what overlaps."""
+    return float(sum(each**OVERLAP for each in times) ** (1 / OVERLAP))
+
+
+def share_alone(work: float, memory: tuple[float, ...], total: float) -> float:
     """Which part of `work` overlaps with nothing, if the rest of it overlaps with `memory` so that
     all takes `total`.
     """
     low, high = 0.0, 1.0
     for _ in range(30):
         middle = (low + high) / 2
-        if norm(work * (1 - middle), memory) + work * middle < total:
+        if norm(work * (1 - middle), *memory) + work * middle < total:
             low = middle
         else:
             high = middle

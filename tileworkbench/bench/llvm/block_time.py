@@ -1,11 +1,10 @@
 """The time of a block on a core: the code that LLVM makes of it, walked with the block's number.
 
-Nothing is run. Integers and addresses follow from the number of the block; a loop is walked in its
-middle, and counts as often as its branches say, which compare numbers that move by the same step in
-each iteration. A piece of code without loops takes as long as the port with most to do, or as its
-iterations wait for each other: three are followed, and what the third takes longer than the second
-is what each waits. Pieces that are short enough for a core to look past them go on side by side
-(`cpu_ports.overlap`).
+Nothing is run. Integers and addresses follow from the number of the block; loops count as often as
+their branches say, which compare numbers that move by the same step in each iteration. The walk
+hands instructions to a core that executes them out of order (`pipeline.py`): a few iterations of a
+loop, until the core is full of them, and as many again, which stand for all that are left. Of loops
+around others those in the middle are walked.
 
 What is left out: registers that are spilled, decoding, mispredicted branches. Data are taken to be
 in the innermost cache; `time_model` adds what lies behind it.
@@ -13,22 +12,23 @@ in the innermost cache; `time_model` adds what lies behind it.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 
-from tileworkbench.bench.cpu_ports import AHEAD, Piece, overlap
-from tileworkbench.bench.llvm.costs import ACCESSES, ISSUE, ISSUED, LOADS, STORES, WAIT, Core, Costs
-from tileworkbench.bench.llvm.flow import Flow, longest_step
+from tileworkbench.bench.cpu_ports import AHEAD
+from tileworkbench.bench.llvm.costs import Core, Costs
 from tileworkbench.bench.llvm.instructions import (
     Function,
     Instruction,
-    Kind,
     parse_functions,
     touches_memory,
 )
+from tileworkbench.bench.llvm.known import Known
 from tileworkbench.bench.llvm.loops import Loop, Shape, shape_of, successors
+from tileworkbench.bench.llvm.pipeline import Pipeline
 from tileworkbench.bench.llvm.values import (
     Place,
     Value,
@@ -43,43 +43,37 @@ from tileworkbench.bench.memory_rates import LINE_BYTES
 from tileworkbench.compiler.fast_dataclass import dataclass
 
 _TENSOR = re.compile(r"%p\d+$")  # as the emitter names arguments of a launch
-_FOLLOWED = 3  # iterations
 _RARE = 0.3  # code that is reached less often holds up nothing
 _CALLED = 4.0  # instructions of a call
+# Instructions after which a core is full of a loop, and of an iteration that stands for all of them
+# although it was the first; as many blocks follow each other as nobody counts.
+_FULL, _LONG, _BLOCKS = AHEAD + 10, 800, 1000
+# Code of which one run takes less time does not wait for memory by itself: what it needs next comes
+# while the code around it is executed.
+_SHORT_NS = 100.0
 
 
 @dataclass(slots=True)
-class Usage:
-    """What a piece of code takes of a core: nanoseconds of its ports; and the bytes that it loads
-    or stores of each tensor, by the name of the argument.
+class Work:
+    """Nanoseconds of a piece of code, and the bytes that it loads or stores of each tensor, by the
+    name of the argument.
     """
 
-    busy: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    instructions: float = 0.0
+    time_ns: float = 0.0
     bytes_: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
-    @property
-    def time_ns(self) -> float:
-        """Of the port that takes longest."""
-        return max(self.busy.values(), default=0.0)
+    def add(self, other: Work, times: float) -> None:
+        """So many times the work of other code."""
+        self.time_ns += times * other.time_ns
+        for name, size in other.bytes_.items():
+            self.bytes_[name] += times * size
 
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """Nanoseconds of a piece, and bytes that it loads or stores of tensors."""
-
-    time_ns: float
-    bytes_: Mapping[str, float]
-
-    def scaled(self, by: float) -> Work:
-        """So many times as much."""
-        return Work(self.time_ns * by, {name: size * by for name, size in self.bytes_.items()})
-
-
-def _work(piece: Piece[Usage]) -> Work:
-    times, usage = piece.times, piece.ports
-    moved = {name: times * size for name, size in usage.bytes_.items()}
-    return Work(piece.scale * times * usage.time_ns, moved)
+    def scaled(self, by: float, slower: float = 1.0) -> Work:
+        """So many times as much, each of them slower by a factor."""
+        work = Work()
+        work.add(self, by)
+        work.time_ns *= slower
+        return work
 
 
 class BlockTimes:
@@ -89,7 +83,7 @@ class BlockTimes:
         self.functions, self.core = parse_functions(text), core
         self._shapes: dict[str, Shape] = {}
         self._costs: dict[str, Costs] = {}
-        self._called: dict[tuple[object, ...], list[Piece[Usage]]] = {}
+        self._called: dict[tuple[object, ...], list[Work]] = {}
 
     def block_work(self, name: str, numbers: Iterable[int]) -> list[Work]:
         """The pieces of a block of the function `name`, the mean of blocks of these numbers. Where
@@ -97,18 +91,18 @@ class BlockTimes:
         """
         blocks: list[list[Work]] = []
         for number in numbers:
-            blocks.append([_work(piece) for piece in self._of_block(name, number)])
+            blocks.append(self._of_block(name, number))
             if len(blocks) == 2 and blocks[0] == blocks[1]:
                 break
         return [each.scaled(1 / len(blocks)) for block in blocks for each in block]
 
-    def _of_block(self, name: str, number: int) -> list[Piece[Usage]]:
+    def _of_block(self, name: str, number: int) -> list[Work]:
         function = self.functions[name]
         values: Values = {param: Place(param, 0) for param in function.params if param != "%flag"}
         values["%block"] = number
-        return self.pieces(name, values)
+        return self.works(name, values)
 
-    def pieces(self, name: str, values: Mapping[str, Value]) -> list[Piece[Usage]]:
+    def works(self, name: str, values: Mapping[str, Value]) -> list[Work]:
         """The pieces of a call of a function with such arguments."""
         function = self.functions[name]
         if name not in self._shapes:
@@ -117,7 +111,7 @@ class BlockTimes:
         walk = _Walk(self, function, self._shapes[name], self._costs[name], dict(values))
         return walk.whole()
 
-    def called(self, name: str, args: Iterable[Value | None]) -> list[Piece[Usage]]:
+    def called(self, name: str, args: Iterable[Value | None]) -> list[Work]:
         """The pieces of a call, which are the same for the same numbers and places in a line."""
         params = self.functions[name].params
         known = {
@@ -127,45 +121,68 @@ class BlockTimes:
         }
         key = (name, *sorted(known.items(), key=lambda item: item[0]))
         if key not in self._called:
-            self._called[key] = self.pieces(name, known)
+            self._called[key] = self.works(name, known)
         return self._called[key]
 
 
-_Access = tuple[Value | str, Kind]
-"""A place, or the name of an address, and what is accessed there."""
-
-
-def _are_apart(first: _Access, second: _Access) -> bool:
-    """Whether two accesses have no byte in common, as far as is known: what arguments point to is
-    never the same.
-    """
-    (one, kind), (other, other_kind) = first, second
-    if not isinstance(one, Place) or not isinstance(other, Place):
-        return False
-    if one.base != other.base:
-        return True
-    ends, other_ends = one.offset + kind.bytes_, other.offset + other_kind.bytes_
-    return ends <= other.offset or other_ends <= one.offset
-
-
 class _Walk:
-    """A walk through a function; `pieces` are what was found so far."""
+    """A walk through a function; `works` are the pieces of code that were walked so far."""
 
     def __init__(
         self, times: BlockTimes, function: Function, shape: Shape, costs: Costs, values: Values
     ) -> None:
         self.times, self.function, self.shape = times, function, shape
-        self.costs, self.values, self.flow = costs, values, Flow(costs)
-        self.pieces: list[Piece[Usage]] = []
-        self.usage = Usage()
-        # The names of what was stored and loaded: in code without branches LLVM loads nothing again
-        # that no store may have changed.
-        self.known: dict[_Access, str] = {}
+        self.costs, self.values, self.pipeline = costs, values, Pipeline(costs)
+        self.works: list[Work] = []
+        self.work, self.cut_ns = Work(), 0.0
+        self.known = Known()
 
-    def whole(self) -> list[Piece[Usage]]:
-        self.pass_through(set(self.shape.order), self.function.entry, None)
-        overlap(self.pieces, 1.0)
-        return self.pieces
+    def whole(self) -> list[Work]:
+        """A block among many of its kind."""
+        values = self.values
+
+        def block(number: int) -> None:
+            self.values = dict(values)
+            self.pass_through(set(self.shape.order), self.function.entry, None)
+
+        self.repeat(_BLOCKS, block)
+        return [each.scaled(1 / _BLOCKS) for each in self.works]
+
+    def repeat(self, trips: int, once: Callable[[int], None]) -> None:
+        """Code that follows itself so many times: until the core is full of it, and as long again,
+        which stands for all that are left.
+        """
+        start, before = self.pipeline.instructions, len(self.works)
+        first, at, done, busy = 0, before, 0, self.pipeline.busy
+        while done < trips:
+            once(done)
+            self.cut()
+            done += 1
+            executed = self.pipeline.instructions - start
+            if not first and _FULL <= executed < _LONG:
+                first, at, start = done, len(self.works), self.pipeline.instructions
+                busy = self.pipeline.busy
+            elif executed >= _FULL:
+                break
+        if done < trips:
+            more = (trips - first) / (done - first)
+            slower = self.slower(self.works[at:], busy)
+            self.works[at:] = [each.scaled(more, slower) for each in self.works[at:]]
+            self.pipeline.settle()
+        if sum(each.time_ns for each in self.works[before:]) < trips * _SHORT_NS:
+            together = Work()
+            for each in self.works[before:]:
+                together.add(each, 1.0)
+            self.works[before:] = [together]
+
+    def slower(self, works: Sequence[Work], busy: Sequence[float]) -> float:
+        """How much longer works take than it seems, if a port that was busy for so many cycles
+        before them was busy for longer: what leaves late leaves together.
+        """
+        ports = itertools.zip_longest(self.pipeline.busy, busy, fillvalue=0.0)
+        least_ns = max((now - then for now, then in ports), default=0.0) * self.pipeline.cycle_ns
+        seen_ns = sum(each.time_ns for each in works)
+        return max(least_ns / seen_ns, 1.0) if seen_ns else 1.0
 
     def pass_through(self, labels: set[str], entry: str, loop: Loop | None) -> None:
         """Go through blocks once: a function, or an iteration of a loop."""
@@ -189,9 +206,11 @@ class _Walk:
 
     def cut(self) -> None:
         """What comes now is another piece."""
-        if self.usage.time_ns:
-            self.pieces.append(Piece(self.usage, 1.0))
-        self.usage = Usage()
+        now_ns = self.pipeline.retired_ns
+        self.work.time_ns = now_ns - self.cut_ns
+        if self.work.time_ns or self.work.bytes_:
+            self.works.append(self.work)
+            self.work, self.cut_ns = Work(), now_ns
 
     def block(
         self, label: str, times: float, came: str | None, loop: Loop | None
@@ -204,9 +223,9 @@ class _Walk:
                 if loop is None or label != loop.header:
                     arg = each.args[each.labels.index(came) if came in each.labels else 0]
                     self.put(each.name, value_of(self.values, arg))
-                    self.flow.pass_on(each.name, arg)
+                    self.pipeline.pass_on([(each.name, arg)])
             elif each.op == "br":
-                self.issue(times)
+                self.pipeline.issue(times)
                 return self.branch(label, each)
             elif each.op == "switch":
                 return {(label, to): 1 / len(each.labels) for to in each.labels}
@@ -234,10 +253,6 @@ class _Walk:
         else:
             self.values[name] = value
 
-    def issue(self, count: float) -> None:
-        self.usage.instructions += count
-        self.usage.busy[ISSUE] += count * self.costs.core.cycles(1 / ISSUED)
-
     def instruction(self, each: Instruction, times: float) -> None:
         if each.name:
             self.put(each.name, evaluate(each, self.values))
@@ -249,34 +264,20 @@ class _Walk:
         place = None
         if each.op in ("load", "store"):
             place = value_of(self.values, each.args[-1])
-            if self.is_there(each, place):
+            if (same := self.known.note(each, place)) is not None:
+                self.pipeline.pass_on([(each.name, same)])
                 return
             if isinstance(place, Place) and _TENSOR.match(place.base):
-                self.usage.bytes_[place.base] += times * each.kind.bytes_
-        cost = self.costs.of(each)
+                self.work.bytes_[place.base] += times * each.kind.bytes_
         lines = self.lines(each, place)
-        for port, time_ns in cost.busy:
-            self.usage.busy[port] += times * time_ns * (lines if port in _MEMORY else 1.0)
-        self.issue(times * cost.instructions)
         if times >= _RARE:
-            self.flow.follow(each, cost, place)
-
-    def is_there(self, each: Instruction, place: Value | None) -> bool:
-        """Whether a register has what a load asks for; of a store, never."""
-        key = place or each.args[-1], each.kind
-        if each.op == "store":
-            self.known = {k: name for k, name in self.known.items() if _are_apart(k, key)}
-            self.known[key] = each.args[0]
-            return False
-        first = self.known.setdefault(key, each.name)
-        if first == each.name or each.detail == "atomic":
-            return False
-        self.flow.pass_on(each.name, first)
-        return True
+            self.pipeline.execute(each, place, times, lines)
+        else:
+            self.pipeline.skip(each, times, lines)
 
     def lines(self, each: Instruction, place: Value | None) -> float:
         """Two where each register is part of two lines of the cache, else one."""
-        size = min(each.kind.bytes_, self.flow.register_bytes)
+        size = min(each.kind.bytes_, self.pipeline.register_bytes)
         if not isinstance(place, Place) or size <= LINE_BYTES // 4:
             return 1.0
         return 2.0 if place.offset % LINE_BYTES + size > LINE_BYTES else 1.0
@@ -284,11 +285,9 @@ class _Walk:
     def call(self, each: Instruction, times: float) -> None:
         """A function of the module, for which code around it waits."""
         args = [value_of(self.values, arg) for arg in each.args]
-        self.issue(times * _CALLED)
-        self.pieces += [
-            Piece(piece.ports, piece.times * times, piece.scale)
-            for piece in self.times.called(each.detail, args)
-        ]
+        self.pipeline.issue(times * _CALLED)
+        self.cut()
+        self.works += [each.scaled(times) for each in self.times.called(each.detail, args)]
 
     def loop(self, loop: Loop, times: float, came: str | None) -> dict[tuple[str, str], float]:
         """Add all iterations of a loop; returns how often each edge out of it is taken."""
@@ -296,27 +295,25 @@ class _Walk:
         start = {each.name: self.incoming(each, loop, came) for each in phis}
         back = {each.name: self.incoming(each, loop, None) for each in phis}
         first = {name: value_of(self.values, arg) for name, arg in start.items()}
-        for name, arg in start.items():
-            self.flow.pass_on(name, arg)
+        self.pipeline.pass_on(start.items())
         conditions = self.conditions(loop, first)
         second = {name: value_of(self.values, arg) for name, arg in back.items()}
         steps = {name: step(first[name], second[name]) for name in first}
         left, trips = _leaves(conditions, self.conditions(loop, second))
 
-        def enter(iteration: int) -> None:
+        middle = (trips - 1) // 2
+
+        def iteration(number: int) -> None:
             for name, value in first.items():
                 by = steps[name]
-                self.put(name, moved(value, None if by is None else by * iteration))
-
-        before = len(self.pieces)
-        if self.shape.inside(loop):
-            enter((trips - 1) // 2)
+                far = None if by is None else by * ((middle + number) % trips)
+                self.put(name, moved(value, far))
             self.pass_through(loop.blocks, loop.header, loop)
-        else:
-            self.innermost(loop, trips, back, enter)
-        for piece in self.pieces[before:]:
-            piece.times *= trips * times
-        overlap(self.pieces[before:], trips * times)
+            self.pipeline.pass_on(back.items())
+
+        before = len(self.works)
+        self.repeat(trips, iteration)
+        self.works[before:] = [each.scaled(times) for each in self.works[before:]]
         return self.exits(loop, left)
 
     def incoming(self, phi: Instruction, loop: Loop, came: str | None) -> str:
@@ -327,39 +324,6 @@ class _Walk:
                 return arg
         pairs = zip(phi.args, phi.labels, strict=True)
         return next((arg for arg, label in pairs if label not in loop.latches), "")
-
-    def innermost(self, loop: Loop, trips: int, back: Mapping[str, str], enter: _Enter) -> None:
-        """The first iterations of a loop without others; the last one stands for all."""
-        before, waits = len(self.pieces), 0.0
-        # What was stored before the loop is there, if at different times.
-        self.flow.stored.clear()
-        times = [self.flow.times(name) for name in back]
-        stored_ns = 0.0
-        followed = min(trips, _FOLLOWED)
-        for iteration in range(followed):
-            del self.pieces[before:]
-            enter(iteration)
-            self.flow.last_store_ns = 0.0
-            self.pass_through(loop.blocks, loop.header, loop)
-            now = [self.flow.ready.get(arg, (0.0,)) for arg in back.values()]
-            if iteration:
-                waits = longest_step(times, now)
-                if stored_ns:
-                    waits = max(waits, self.flow.last_store_ns - stored_ns)
-            times, stored_ns = now, self.flow.last_store_ns
-            for name, arg in back.items():
-                self.flow.pass_on(name, arg)
-        if self.pieces[before:]:
-            usage = self.pieces[-1].ports
-            count = trips * sum(piece.ports.instructions for piece in self.pieces[before:])
-            alone = count / (count + AHEAD) if count else 1.0
-            usage.busy[WAIT] = max(usage.busy[WAIT], alone * waits)
-        rest = (trips - followed) * waits
-        for label in loop.blocks:
-            for each in self.function.blocks[label]:
-                if each.name in self.flow.ready:
-                    ready = self.flow.ready[each.name]
-                    self.flow.ready[each.name] = tuple(time_ns + rest for time_ns in ready)
 
     def conditions(self, loop: Loop, values: Mapping[str, Value | None]) -> dict[str, _Condition]:
         """What the branches out of a loop compare in an iteration that begins with such values."""
@@ -398,10 +362,6 @@ class _Walk:
             if to not in loop.blocks and left in (label, "")
         ]
         return {edge: 1 / len(edges) for edge in edges}
-
-
-_MEMORY = frozenset((LOADS, STORES, ACCESSES))
-_Enter = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ LOADS, STORES, ACCESSES, DIVIDER, DIVIDER_OF_INTEGERS = (
     *("load", "store", "access", "divider", "integer divider"),
 )
 ISSUE, WAIT = "issue", "wait"
+MEMORY = frozenset((LOADS, STORES, ACCESSES))
 
 ISSUED = 6.0  # instructions a cycle
 # In cycles: until a number from the innermost cache is there, a quotient of integers, by a constant
@@ -44,6 +45,7 @@ _LOADED, _CONSTANT_QUOTIENT, _QUOTIENT, _DIVIDES, _ATOMIC = 5.0, 5.0, 12.0, 6.0,
 _SCATTERED, _LIBRARY = 1.0, 40.0
 _TILE_ROWS = 16  # of AMX
 _LATE, _EARLY = 4.0, 0.67  # quotients and roots, the larger of two, in additions
+_WHOLE, _ONE = Kind(64, 64), Kind(1, 32)  # as many lanes as any register has, and one
 _ONE_OF_MANY = 0.5  # a quotient or root of one element takes so much of a vector's
 
 
@@ -62,6 +64,12 @@ class Core:
     def cycles(self, count: float) -> float:
         """Nanoseconds of so many cycles."""
         return count * self.rates.of(CYCLE)
+
+    def part(self, operation: str, kind: Kind) -> float:
+        """What an operation takes of that on a whole register."""
+        if kind.lanes * max(kind.bits, 8) > self.vector_bits / 2:
+            return 1.0
+        return self.rates.half(operation) / self.rates.of(operation)
 
     def registers(self, kind: Kind) -> float:
         """How many a value takes; at least one operation is done on it."""
@@ -125,36 +133,42 @@ class Costs:
         """How often a result is used."""
         return len(self.users.get(each.name, ()))
 
-    def busy(self, registers: float, port: str = "") -> tuple[tuple[str, float], ...]:
-        """So many vectors of arithmetic, on a port of their own if named."""
+    def busy(
+        self, registers: float, port: str = "", kind: Kind = _WHOLE
+    ) -> tuple[tuple[str, float], ...]:
+        """So many vectors of arithmetic on values of a type, on a port of their own if named."""
+        registers *= self.core.part(SIMPLE, kind)
         ports = ((ARITHMETIC, registers * self.core.rates.of(SIMPLE)),)
         return (*ports, (port, registers * self.core.fused_ns)) if port else ports
 
     def arithmetic(self, each: Instruction, port: str, latency: float, times: float = 1.0) -> Cost:
         registers = times * self.core.registers(each.kind)
-        return Cost(self.busy(registers, port), registers, (latency,))
+        return Cost(self.busy(registers, port, each.kind), registers, (latency,))
 
     def on_integers(self, each: Instruction, times: float = 1.0) -> Cost:
-        return self.integers(times * self.core.registers(each.kind))
+        return self.integers(times * self.core.registers(each.kind), each.kind)
 
-    def integers(self, registers: float) -> Cost:
+    def integers(self, registers: float, kind: Kind) -> Cost:
         """An operation on each of so many vectors of integers."""
-        busy = ((ARITHMETIC, registers * self.core.rates.of(INTEGER)),)
-        return Cost(busy, registers, (self.cycle_ns,))
+        time_ns = registers * self.core.part(SIMPLE, kind) * self.core.rates.of(INTEGER)
+        return Cost(((ARITHMETIC, time_ns),), registers, (self.cycle_ns,))
+
+    def access(self, port: str, operation: str, kind: Kind) -> tuple[tuple[str, float], ...]:
+        """A value that is loaded or stored."""
+        core, registers = self.core, self.core.registers(kind)
+        return tuple(
+            (name, registers * core.rates.of(each) * core.part(each, kind))
+            for name, each in ((port, operation), (ACCESSES, ACCESS))
+        )
 
     def load(self, each: Instruction) -> Cost:
         """A vector that one operation uses is part of that instruction."""
-        registers = self.core.registers(each.kind)
-        rate = self.core.rates.of
         is_folded = each.kind.lanes > 1 and self.uses(each) == 1
-        busy = ((LOADS, registers * rate(LOAD)), (ACCESSES, registers * rate(ACCESS)))
-        latency = self.core.cycles(_LOADED)
-        return Cost(busy, 0.0 if is_folded else registers, (latency,))
+        count = 0.0 if is_folded else self.core.registers(each.kind)
+        return Cost(self.access(LOADS, LOAD, each.kind), count, (self.core.cycles(_LOADED),))
 
     def store(self, each: Instruction) -> Cost:
-        registers, rate = self.core.registers(each.kind), self.core.rates.of
-        busy = ((STORES, registers * rate(STORE)), (ACCESSES, registers * rate(ACCESS)))
-        return Cost(busy, registers)
+        return Cost(self.access(STORES, STORE, each.kind), self.core.registers(each.kind))
 
     def sum(self, each: Instruction) -> Cost:
         """An addition, with the product that LLVM makes part of it."""
@@ -164,7 +178,7 @@ class Costs:
         registers, rate = self.core.registers(each.kind), self.core.rates.of
         product = products.index(True)
         late = tuple(rate(MULTIPLIED if at == product else ACCUMULATED) for at in range(2))
-        return Cost(self.busy(registers, MULTIPLY), registers, late)
+        return Cost(self.busy(registers, MULTIPLY, each.kind), registers, late)
 
     def product(self, each: Instruction) -> Cost:
         if self.is_fused(each.name):
@@ -194,9 +208,9 @@ class Costs:
 
     def divides(self, each: Instruction, operation: str, additions: float) -> Cost:
         registers = self.core.registers(each.kind)
-        part = _ONE_OF_MANY if each.kind.lanes == 1 else 1.0
+        part = _ONE_OF_MANY if each.kind.lanes == 1 else self.core.part(DIVISION, each.kind)
         time_ns = part * registers * self.core.rates.of(operation)
-        busy = (*self.busy(registers, MULTIPLY), (DIVIDER, time_ns))
+        busy = (*self.busy(registers, MULTIPLY, each.kind), (DIVIDER, time_ns))
         return Cost(busy, registers, (additions * self.add_ns,))
 
     def integer_quotient(self, each: Instruction) -> Cost:
@@ -211,36 +225,35 @@ class Costs:
         is_branch = [user.op for user in self.users.get(each.name, ())] == ["br"]
         return Cost((), 0.0 if is_branch else 1.0, (self.cycle_ns,))
 
-    def registers_of_cast(self, each: Instruction) -> float:
-        """Those of the wider type of both."""
-        return self.core.registers(Kind(each.kind.lanes, max(each.kind.bits, each.source.bits)))
-
     def conversion(self, each: Instruction) -> Cost:
         """A change of width moves lanes besides."""
-        registers = self.registers_of_cast(each)
-        busy, count = self.busy(registers, ADD), registers
+        kind = wider(each)
+        registers = self.core.registers(kind)
+        busy, count = self.busy(registers, ADD, kind), registers
         if each.kind.lanes > 1 and each.kind.bits != each.source.bits:
-            busy, count = (*busy, *self.busy(registers, SHUFFLE)), 2 * registers
+            busy, count = (*busy, *self.busy(registers, SHUFFLE, kind)), 2 * registers
         return Cost(busy, count, (self.add_ns,))
 
     def extension(self, each: Instruction) -> Cost:
         """Integers of other widths; those of addresses are part of them."""
         if each.kind.lanes <= 1:
             return FREE
-        return self.integers(self.registers_of_cast(each))
+        kind = wider(each)
+        return self.integers(self.core.registers(kind), kind)
 
     def element(self, each: Instruction) -> Cost:
         """An element into or out of a vector; the first one is where a number is anyway."""
         first = each.args[0] in ("poison", "undef") or each.args[-1] == "0"
         if first and (each.op == "extractelement" or each.args[0] in ("poison", "undef")):
             return FREE
-        return Cost(self.busy(1.0, SHUFFLE), 1.0, (self.add_ns / 2,))
+        return Cost(self.busy(1.0, SHUFFLE, _ONE), 1.0, (self.add_ns / 2,))
 
     def shuffle(self, each: Instruction) -> Cost:
         if self.takes_registers(each) or self.is_broadcast_load(each):
             return FREE
-        registers = self.core.registers(Kind(len(each.mask), each.kind.bits))
-        return Cost(self.busy(registers, SHUFFLE), registers, (0.75 * self.add_ns,))
+        kind = Kind(len(each.mask), each.kind.bits)
+        registers = self.core.registers(kind)
+        return Cost(self.busy(registers, SHUFFLE, kind), registers, (0.75 * self.add_ns,))
 
     def takes_registers(self, each: Instruction) -> bool:
         """Whether every register of the result is one of the operands'."""
@@ -285,7 +298,7 @@ class Costs:
     def fused(self, each: Instruction) -> Cost:
         registers, rate = self.core.registers(each.kind), self.core.rates.of
         late = (rate(MULTIPLIED), rate(MULTIPLIED), rate(ACCUMULATED))
-        return Cost(self.busy(registers, MULTIPLY), registers, late)
+        return Cost(self.busy(registers, MULTIPLY, each.kind), registers, late)
 
     def dot(self, each: Instruction) -> Cost:
         """Products of pairs or fours that are added to a register of sums."""
@@ -334,7 +347,8 @@ class Costs:
         return self.arithmetic(each, ADD, self.add_ns)
 
     def gather(self, each: Instruction) -> Cost:
-        time_ns = self.core.registers(each.kind) * self.core.rates.of(GATHER)
+        registers = each.kind.lanes * 32 / self.core.vector_bits  # lane by lane
+        time_ns = registers * self.core.rates.of(GATHER)
         return Cost(((LOADS, time_ns),), 1.5 * each.kind.lanes, (self.core.cycles(_ATOMIC),))
 
     def stored_lanes(self, each: Instruction) -> Cost:
@@ -343,14 +357,18 @@ class Costs:
         if "scatter" in each.detail:
             time_ns = kind.lanes * self.core.cycles(_SCATTERED)
             return Cost(((STORES, time_ns),), 1.5 * kind.lanes)
-        registers = self.core.registers(kind)
-        return Cost(((STORES, registers * self.core.rates.of(STORE)),), registers)
+        return Cost(self.access(STORES, STORE, kind), self.core.registers(kind))
 
     def block_of_memory(self, each: Instruction) -> Cost:
         """Vectors of bytes that are set or copied."""
         size = int(each.args[2]) if each.args[2].isdigit() else 64
         vectors = 8 * size / self.core.vector_bits
         return Cost(((STORES, vectors * self.core.rates.of(STORE)),), vectors)
+
+
+def wider(cast: Instruction) -> Kind:
+    """The wider type of a cast."""
+    return Kind(cast.kind.lanes, max(cast.kind.bits, cast.source.bits))
 
 
 def named_kind(call: Instruction) -> Kind:

@@ -160,7 +160,7 @@ def _phi(name: str, op: str, rest: str, flags: set[str]) -> Instruction:
 
 def _load(name: str, op: str, rest: str, flags: set[str]) -> Instruction:
     kind, place = _split(_ORDER.sub("", rest))[:2]
-    detail = "atomic" if "atomic" in flags else ""
+    detail = next((flag for flag in ("atomic", "volatile") if flag in flags), "")
     return Instruction(name, op, (_value(place),), parse_kind(kind), detail=detail)
 
 

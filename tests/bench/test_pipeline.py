@@ -1,0 +1,201 @@
+"""A core that executes out of order: its ports, what is inside, and loops that were measured."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tileworkbench.bench.ceilings import machine
+from tileworkbench.bench.llvm.block_time import BlockTimes
+from tileworkbench.bench.llvm.costs import Core
+from tileworkbench.bench.llvm.pipeline import Port
+from tileworkbench.bench.llvm.values import Place
+from tileworkbench.bench.operation_rates import (
+    ACCESS,
+    CHAINS,
+    CYCLE,
+    DIVISION,
+    FORWARD,
+    HALVED,
+    MULTIPLIED,
+    STORE,
+    OperationRates,
+    assumed_rates,
+    operation_probe,
+    operation_rates,
+)
+from tileworkbench.bench.points import PEAK
+from tileworkbench.bench.probes import host_isa
+from tileworkbench.compiler.device.host.llvm import optimized_text
+
+CYCLES = assumed_rates(1.0).vector_ns | {CYCLE: 1.0, MULTIPLIED: 4.0, "accumulated": 4.0}
+LONG = 10000
+
+
+def core(chains: float, **others: float) -> Core:
+    """A core that ends a multiply-add each cycle, and of whose chains so many cycles are seen."""
+    rates = CYCLES | {CHAINS: chains, "simple": 0.5} | others
+    return Core(OperationRates(rates), 512, 1.0, {})
+
+
+def cycles(body: str, of: Core, trips: int = LONG) -> float:
+    """Cycles of an iteration of a loop."""
+    text = f"""define void @code(ptr %p0, ptr %p1) {{
+entry:
+  %a = load <16 x float>, ptr %p1, align 4
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+{body}
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, {trips}
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}}"""
+    values = {"%p0": Place("%p0", 0), "%p1": Place("%p1", 0)}
+    return sum(each.time_ns for each in BlockTimes(text, of).works("code", values)) / trips
+
+
+def chain(length: int) -> str:
+    """Multiply-adds that wait for each other."""
+    fused = (
+        "call <16 x float> @llvm.fma.v16f32(<16 x float> %x{0}, <16 x float> %a, <16 x float> %a)"
+    )
+    steps = [f"  %x{at + 1} = {fused.format(at)}" for at in range(length)]
+    return "\n".join(["  %x0 = load volatile <16 x float>, ptr %p1, align 4", *steps])
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.floats(0.01, 7.5)), max_size=40))
+def test_a_port_never_does_more_than_a_cycle_has(taken: list[tuple[int, float]]) -> None:
+    port = Port()
+    for cycle, time in taken:
+        first = port.free(cycle)
+        assert first >= cycle
+        assert all(port.used.get(each, 0.0) > 1 - 1e-5 for each in range(cycle, first))
+        port.take(cycle, time)
+    assert all(used <= 1 + 1e-9 for used in port.used.values())
+    assert sum(port.used.values()) == pytest.approx(sum(time for _, time in taken), abs=1e-6)
+
+
+def test_short_chains_are_hidden_and_long_ones_seen() -> None:
+    """Where half of a chain's latency is seen of 96, of a few nothing is, and of many most."""
+    of = core(chains=2.0)
+    assert of.rates.window == 96 + 1
+    assert cycles(chain(8), of) == pytest.approx(8, rel=0.05)
+    assert cycles(chain(400), of) > 0.7 * 400 * 4
+
+
+@pytest.mark.parametrize("seen", [2.0, 2.5, 3.0])
+def test_chains_take_what_was_measured_of_them(seen: float) -> None:
+    assert cycles(chain(96), core(chains=seen)) == pytest.approx(96 * seen, rel=0.2)
+
+
+def test_no_chains_were_measured() -> None:
+    """Of a described processor, say: only all instructions limit what is inside."""
+    rates = {name: time for name, time in CYCLES.items() if name != CHAINS}
+    of = Core(OperationRates(rates | {"simple": 0.5}), 512, 1.0, {})
+    assert 48 <= cycles(chain(48), of) < 1.2 * 48
+
+
+def test_operations_on_half_a_register() -> None:
+    """And on single elements, which take as much."""
+    halves = {"half simple": 0.25, "half store": 0.5, "half access": 0.2}
+    of = core(1.0, **halves, **{STORE: 2.0, ACCESS: 0.2})
+    for kind, sums, stores in (
+        ("<16 x float>", 8, 16),
+        ("<8 x float>", 4, 4),
+        ("float", 4, 4),
+    ):
+        start = f"  %x = load volatile {kind}, ptr %p1, align 4\n"
+        adds = "\n".join(f"  %s{at} = fadd {kind} %x, %x" for at in range(8))
+        assert cycles(start + adds, of) == pytest.approx(sums, rel=0.05), kind
+        store = "\n".join(8 * [f"  store {kind} zeroinitializer, ptr %p0, align 4"])
+        assert cycles(store, of) == pytest.approx(stores, rel=0.05), kind
+
+
+def test_what_was_stored_long_ago_is_in_the_cache() -> None:
+    """The second loop begins with what the first, of which little is walked, stored first."""
+    place = "  %at = getelementptr <16 x float>, ptr %p0, i64 %i\n"
+    store = place + "  store <16 x float> %a, ptr %at, align 4"
+    text = f"""define void @code(ptr %p0, ptr %p1) {{
+entry:
+  %a = load <16 x float>, ptr %p1, align 4
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+{store}
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, {LONG}
+  br i1 %more, label %loop, label %then
+then:
+  %b = load <16 x float>, ptr %p0, align 4
+  ret void
+}}"""
+    values = {"%p0": Place("%p0", 0), "%p1": Place("%p1", 0)}
+    slow = BlockTimes(text, core(1.0, **{FORWARD: 1e6})).works("code", values)
+    assert sum(each.time_ns for each in slow) < 10 * LONG
+
+
+def test_pieces_that_are_run_in_no_time_are_one() -> None:
+    """What a loop computes between its loads overlaps with them; what takes long by itself stands
+    apart.
+    """
+
+    def pieces(length: int) -> int:
+        text = f"""define void @code(ptr %p0, ptr %p1) {{
+entry:
+  %a = load <16 x float>, ptr %p1, align 4
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %latch ]
+  br label %inner
+inner:
+  %j = phi i64 [ 0, %loop ], [ %after, %inner ]
+{chain(8)}
+  %after = add i64 %j, 1
+  %on = icmp slt i64 %after, {length}
+  br i1 %on, label %inner, label %latch
+latch:
+  %at = getelementptr float, ptr %p0, i64 %i
+  store float 1.0, ptr %at, align 4
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, {LONG}
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}}"""
+        values = {"%p0": Place("%p0", 0), "%p1": Place("%p1", 0)}
+        return len(BlockTimes(text, core(1.0)).works("code", values))
+
+    # What stands before the loop is one, too.
+    assert pieces(4) < pieces(400)
+
+
+@functools.cache
+def host() -> Core:
+    """This machine, as the time model has it."""
+    isa, peak = host_isa(), machine().find("float32", PEAK, 1)
+    assert peak is not None
+    fused_ns = 2 * isa.lanes(4) / peak.value
+    return Core(operation_rates(), isa.vector_bits, fused_ns, {}, isa.fma)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("simple", "load", "store", "access", DIVISION, "chain", FORWARD, MULTIPLIED, CHAINS),
+        *(f"half {name}" for name in HALVED),
+        *("exp", "exp2", "log", "sqrt", "rsqrt", "tanh", "erf", "sigmoid"),
+    ],
+)
+def test_probes_take_on_the_model_what_they_took_on_the_machine(name: str) -> None:
+    """Loops of functions too, whose times the model makes of their operations."""
+    probe = operation_probe(name, host_isa())
+    times = BlockTimes(optimized_text(probe.ir_text), host())
+    works = times.works("work", {"%area": Place("%area", 0), "%repeats": LONG})
+    each_ns = sum(each.time_ns for each in works) / LONG / probe.work
+    assert each_ns == pytest.approx(operation_rates().of(name), rel=0.35)

@@ -1,0 +1,58 @@
+"""What registers have of memory: in code without branches LLVM loads nothing again that no store
+may have changed.
+"""
+
+from __future__ import annotations
+
+from tileworkbench.bench.llvm.instructions import Instruction, Kind
+from tileworkbench.bench.llvm.values import Place, Value
+
+# Where an access begins and ends, and the type of its elements.
+_Access = tuple[int, int, int, bool]
+
+
+class Known:
+    """The names of what was stored and loaded, by what their addresses point into: what arguments
+    point to is never the same.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[str, dict[_Access, str]] = {}
+        self._elsewhere: dict[tuple[str, Kind], str] = {}  # by the name of an unknown address
+
+    def clear(self) -> None:
+        """Anything may have changed."""
+        self._names.clear()
+        self._elsewhere.clear()
+
+    def note(self, each: Instruction, place: Value | None) -> str | None:
+        """Note a load or store; the name of what a load asks for, where a register has it."""
+        if each.op == "store":
+            self._store(each, place)
+            return None
+        if isinstance(place, Place):
+            first = self._names.setdefault(place.base, {}).setdefault(
+                _access(place, each.kind), each.name
+            )
+        else:
+            first = self._elsewhere.setdefault((each.args[-1], each.kind), each.name)
+        return None if first == each.name or each.detail else first  # others may change it
+
+    def _store(self, each: Instruction, place: Value | None) -> None:
+        if not isinstance(place, Place):
+            self.clear()
+            self._elsewhere[each.args[-1], each.kind] = each.args[0]
+            return
+        self._elsewhere.clear()
+        start, end, *_ = access = _access(place, each.kind)
+        names = {
+            other: name
+            for other, name in self._names.get(place.base, {}).items()
+            if other[1] <= start or end <= other[0]
+        }
+        names[access] = each.args[0]
+        self._names[place.base] = names
+
+
+def _access(place: Place, kind: Kind) -> _Access:
+    return place.offset, place.offset + kind.bytes_, kind.bits, kind.is_float

@@ -1,0 +1,259 @@
+"""A core that executes instructions as soon as it can: when each begins, and when its result is
+there.
+
+Instructions enter in the order of the program, a few per cycle, wait for their operands and for
+ports, and leave in the order of the program. So many are inside at once, and fewer of those on
+vectors: a long chain of operations hides the next one from the core. This is how a processor that
+executes out of order works (Hennessy, Patterson: Computer Architecture, 3.4 to 3.6), with times
+that were measured of this one.
+
+A value of several registers has a time for each of them: tiles in registers are such values, and
+one register of them is written while others are read.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from tileworkbench.bench.cpu_ports import AHEAD
+from tileworkbench.bench.llvm.costs import ARITHMETIC, ISSUED, MEMORY, Cost, Costs
+from tileworkbench.bench.llvm.instructions import Instruction
+from tileworkbench.bench.llvm.values import Place, Value
+from tileworkbench.bench.operation_rates import CHAIN, FORWARD
+from tileworkbench.compiler.fast_dataclass import dataclass
+
+Times = tuple[float, ...]
+
+_THERE: Times = (0.0,)
+_FULL, _NOTHING = 1.0 - 1e-6, 1e-9  # of a cycle
+
+
+class Port:
+    """What does operations, cycle by cycle."""
+
+    __slots__ = ("busy", "full", "used")
+
+    def __init__(self) -> None:
+        self.busy = 0.0  # cycles in all
+        self.used: dict[int, float] = {}
+        self.full: dict[int, int] = {}  # by cycle: a later one that may have time left
+
+    def free(self, cycle: int) -> int:
+        """The first cycle from this one on that has time left."""
+        full = self.full
+        if cycle not in full:
+            return cycle
+        end = full[cycle]
+        while end in full:
+            end = full[end]
+        while cycle != end:  # the next one who asks goes there at once
+            full[cycle], cycle = end, full[cycle]
+        return end
+
+    def take(self, cycle: int, time: float) -> None:
+        """So many cycles' time, from a cycle on."""
+        used = self.used
+        self.busy += time
+        while time > _NOTHING:
+            cycle = self.free(cycle)
+            before = used.get(cycle, 0.0)
+            part = min(1.0 - before, time)
+            used[cycle] = before + part
+            time -= part
+            if before + part >= _FULL:
+                self.full[cycle] = cycle + 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """An instruction as the core sees it: of how many registers its result is, nanoseconds from
+    each operand to it beyond the least of them, and its ports with cycles of each register.
+    """
+
+    registers: int
+    least_ns: float
+    more_ns: tuple[float, ...]
+    ports: tuple[tuple[Port, float, bool], ...]  # and whether lines of the cache count
+    instructions: float
+    is_vector: bool
+
+
+class Pipeline:
+    """Executes what it is given; times are nanoseconds since its beginning."""
+
+    def __init__(self, costs: Costs) -> None:
+        self.costs, core = costs, costs.core
+        self.cycle_ns, self.window = core.cycles(1), core.rates.window
+        self.register_bytes = core.vector_bits // 8
+        self.forward_ns = core.rates.of(FORWARD) - core.rates.of(CHAIN)
+        self.instructions = 0.0
+        self.retired_ns = 0.0  # when all that entered had left
+        self.ready: dict[str, Times] = {}
+        self._stored: dict[tuple[str, int], float] = {}
+        self._entered_ns = 0.0
+        self._vectors = 0.0
+        # Of those that may be inside: how many had entered with it, and when it leaves.
+        self._inside = deque[tuple[float, float]]()
+        self._vectors_inside = deque[tuple[float, float]]()
+        self._ports: dict[str, Port] = {}
+        self._steps: dict[int, _Step] = {}
+
+    def pass_on(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Values that are others, and there when those are: names and what they stand for."""
+        ready = self.ready
+        for name, times in [(name, ready.get(arg, _THERE)) for name, arg in pairs]:
+            ready[name] = times
+
+    def execute(self, each: Instruction, place: Value | None, times: float, lines: float) -> None:
+        """An instruction; `place` is where it loads or stores. Its ports are taken `times` as long,
+        and those of memory `lines` times besides.
+        """
+        if each.op == "shufflevector" and self.costs.takes_registers(each):
+            self.ready[each.name] = self._taken(each)
+            return
+        step = self._step(each)
+        if each.op == "select" and each.mask:
+            self.ready[each.name] = self._chosen(each, step.registers)
+            return
+        begins = self._needed(each, step)
+        if step.instructions or step.ports:
+            self._enter(step, times)
+            begins = self._begin(begins, step, times, lines)
+        self._finish(each, step, [begin + step.least_ns for begin in begins], place)
+
+    def skip(self, each: Instruction, times: float, lines: float) -> None:
+        """An instruction that is so rare that nothing waits for it."""
+        step = self._step(each)
+        self._enter(step, times)
+        self._begin([self._entered_ns] * step.registers, step, times, lines)
+
+    @property
+    def busy(self) -> list[float]:
+        """Cycles that each port was busy, in the order in which they were first of use."""
+        return [port.busy for port in self._ports.values()]
+
+    def settle(self) -> None:
+        """Time passes in which what was stored reaches the cache."""
+        self._stored.clear()
+
+    def issue(self, count: float) -> None:
+        """So many instructions that need neither operands nor ports."""
+        self.instructions += count
+        self._entered_ns += count * self.cycle_ns / ISSUED
+
+    def _step(self, each: Instruction) -> _Step:
+        step = self._steps.get(id(each))
+        if step is None:
+            step = self._steps[id(each)] = self._made(each, self.costs.of(each))
+        return step
+
+    def _made(self, each: Instruction, cost: Cost) -> _Step:
+        registers = max(1, round(self.costs.core.registers(each.kind)))
+        least = min(cost.latencies)
+        more = tuple(cost.latency(number) - least for number in range(len(each.args)))
+        ports = tuple(
+            (self._ports.setdefault(name, Port()), time_ns / registers / self.cycle_ns, memory)
+            for name, time_ns in cost.busy
+            for memory in (name in MEMORY,)
+        )
+        is_vector = bool(cost.busy) and cost.busy[0][0] == ARITHMETIC
+        return _Step(registers, least, more, ports, cost.instructions, is_vector)
+
+    def _needed(self, each: Instruction, step: _Step) -> list[float]:
+        """When the operands of each register of the result are there."""
+        registers, ready = step.registers, self.ready
+        latest = [0.0] * registers
+        for arg, more_ns in zip(each.args, step.more_ns, strict=True):
+            known = ready.get(arg)
+            if known is None:
+                continue
+            if len(known) != registers:
+                known = (max(known),) * registers
+            for at, time_ns in enumerate(known):
+                if time_ns + more_ns > latest[at]:
+                    latest[at] = time_ns + more_ns
+        return latest
+
+    def _enter(self, step: _Step, times: float) -> None:
+        """Wait until there is room inside."""
+        count = step.instructions * times
+        self.issue(count)
+        self._wait(self._inside, self.instructions - AHEAD)
+        if step.is_vector:
+            self._vectors += count
+            self._wait(self._vectors_inside, self._vectors - self.window)
+
+    def _wait(self, inside: deque[tuple[float, float]], last: float) -> None:
+        """Until what entered as one of the first `last` has left."""
+        while inside and inside[0][0] <= last:
+            self._entered_ns = max(self._entered_ns, inside.popleft()[1])
+
+    def _begin(self, needed: list[float], step: _Step, times: float, lines: float) -> list[float]:
+        """Take the ports for each register; returns when they begin."""
+        begins = list[float]()
+        ports = step.ports
+        for time_ns in needed:
+            begin_ns = max(time_ns, self._entered_ns)
+            first = cycle = int(begin_ns / self.cycle_ns)
+            while True:  # until all of them have time
+                later = cycle
+                for port, _, _ in ports:
+                    later = port.free(later)
+                if later == cycle:
+                    break
+                cycle = later
+            for port, time, is_memory in ports:
+                port.take(cycle, time * times * (lines if is_memory else 1.0))
+            begins.append(begin_ns if cycle == first else cycle * self.cycle_ns)
+        return begins
+
+    def _finish(
+        self, each: Instruction, step: _Step, times: list[float], place: Value | None
+    ) -> None:
+        """Note when results are there, and when the instruction leaves."""
+        if isinstance(place, Place):
+            base, offset = place.base, place.offset
+            for number, time_ns in enumerate(times):
+                key = base, offset + number * self.register_bytes
+                if each.op == "store":
+                    self._stored[key] = time_ns
+                elif key in self._stored:
+                    # What was just stored is there before it is in the cache.
+                    times[number] = max(time_ns, self._stored[key] + self.forward_ns)
+        if each.name:
+            self.ready[each.name] = tuple(times)
+        if step.instructions or step.ports:
+            self.retired_ns = max(self.retired_ns, *times)
+            self._inside.append((self.instructions, self.retired_ns))
+            if step.is_vector:
+                self._vectors_inside.append((self._vectors, self.retired_ns))
+
+    def _times(self, arg: str, registers: int) -> Times:
+        """When each of so many registers of a value is there."""
+        known = self.ready.get(arg, _THERE)
+        return known if len(known) == registers else (max(known),) * registers
+
+    def _taken(self, each: Instruction) -> Times:
+        """The registers of a shuffle that only takes them."""
+        lanes = max(1, self.costs.core.vector_bits // max(each.kind.bits, 1))
+        count = max(1, -(-each.kind.lanes // lanes))
+        sources = (*self._times(each.args[0], count), *self._times(each.args[1], count))
+        taken = []
+        for start in range(0, len(each.mask), lanes):
+            part = each.mask[start : start + lanes]
+            lane = next((lane for lane in part if lane is not None), None)
+            inside = lane is not None and lane // lanes < len(sources)
+            taken.append(sources[(lane or 0) // lanes] if inside else 0.0)
+        return tuple(taken)
+
+    def _chosen(self, each: Instruction, registers: int) -> Times:
+        """Lanes of one value and lanes of another."""
+        first, second = (self._times(arg, registers) for arg in each.args[1:3])
+        lanes = len(each.mask) // registers
+        chosen = []
+        for at in range(registers):
+            part = each.mask[at * lanes : (at + 1) * lanes]
+            both = max(first[at], second[at])
+            chosen.append(first[at] if all(part) else both if any(part) else second[at])
+        return tuple(chosen)
