@@ -17,6 +17,7 @@ from tileworkbench.bench.ceilings import (
     LEVELS,
     TYPES,
     best_of,
+    known_machine,
     machine,
     machine_from_json,
     machine_key,
@@ -25,7 +26,7 @@ from tileworkbench.bench.ceilings import (
     to_machine,
 )
 from tileworkbench.bench.disturbance import Disturbance
-from tileworkbench.bench.points import Ceiling, Machine
+from tileworkbench.bench.points import BANDWIDTH, Ceiling, Machine
 from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.device.host.cache import default_cache
 from tileworkbench.compiler.device.host.processor import CacheSizes
@@ -267,6 +268,34 @@ def test_without_a_cache_it_is_measured_per_process(
     forget(monkeypatch)
     machine()
     assert len(measurements) == 2
+
+
+def test_what_one_thread_can_do_is_the_same_whatever_launches_may_use(
+    measurements: Measurements, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Measured in a bad hour with one thread, and in a good one with all."""
+
+    def of(value: float, threads: int) -> Machine:
+        counts = sorted({1, threads})
+        return Machine("sample", tuple(Ceiling("L3", value * n, "GB/s", n) for n in counts))
+
+    def one_thread() -> float:
+        ceiling = machine().find("L3", BANDWIDTH, 1)
+        assert ceiling is not None
+        return ceiling.value
+
+    try:
+        set_num_threads(1)
+        measurements.planned = [of(70.0, 1), of(98.0, processor.core_count())]
+        assert one_thread() == 70.0
+        set_num_threads(processor.core_count())
+        assert one_thread() == 98.0
+        set_num_threads(1)
+        forget(monkeypatch)
+        assert one_thread() == 98.0
+        assert known_machine() == machine()
+    finally:
+        set_num_threads(None)
 
 
 def test_key_follows_what_the_ceilings_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:

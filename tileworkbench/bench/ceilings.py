@@ -84,9 +84,8 @@ def machine(measure: bool = False) -> Machine:
     """
     key = machine_key()
     with _lock:
-        kept = _known.get(key) or _read(key)
+        kept = _kept(key)
         if kept is not None and not measure:
-            _known[key] = kept
             return kept
         with alone():
             others = _read(key)  # measured by who was before us
@@ -96,8 +95,8 @@ def machine(measure: bool = False) -> Machine:
                 default_cache().put(key, machine_to_json(kept).encode())
             else:
                 kept = others
-        _known[key] = kept
-        return kept
+        _known[key] = _with_others(kept)
+        return _known[key]
 
 
 def best_of(kept: Machine, new: Machine) -> Machine:
@@ -108,14 +107,18 @@ def best_of(kept: Machine, new: Machine) -> Machine:
     quiet one says how sure the ceilings are, else the newer one, as far as the two agree.
     """
     first, second = (kept, new) if new.busy and not kept.busy else (new, kept)
-    others = {(each.name, each.unit, each.threads): each for each in second.ceilings}
-    ceilings = tuple(
-        _better(each, others.get((each.name, each.unit, each.threads), each))
-        for each in first.ceilings
-    )
+    ceilings = _raised(first.ceilings, second.ceilings)
     if first.busy or ceilings == first.ceilings:
         return replace(first, ceilings=ceilings)
     return replace(first, ceilings=ceilings, doubt=doubt_of(ceilings, ()))
+
+
+def _raised(ceilings: Sequence[Ceiling], others: Sequence[Ceiling]) -> tuple[Ceiling, ...]:
+    """Ceilings with what else was seen of each."""
+    seen = {(each.name, each.unit, each.threads): each for each in others}
+    return tuple(
+        _better(each, seen.get((each.name, each.unit, each.threads), each)) for each in ceilings
+    )
 
 
 def _better(first: Ceiling, other: Ceiling) -> Ceiling:
@@ -133,17 +136,36 @@ def _better(first: Ceiling, other: Ceiling) -> Ceiling:
 
 def known_machine() -> Machine | None:
     """The ceilings of this machine where they are known already, by this process or another."""
-    key = machine_key()
     with _lock:
-        return _known.get(key) or _read(key)
+        return _kept(machine_key())
 
 
-def machine_key() -> str:
-    """What a measurement holds for: processor, features, cores, threads, caches, compiler."""
+def _kept(key: str) -> Machine | None:
+    """What this process knows, or an earlier one has measured."""
+    if key not in _known and (read := _read(key)) is not None:
+        _known[key] = _with_others(read)
+    return _known.get(key)
+
+
+def _with_others(machine: Machine) -> Machine:
+    """With what was seen of the same threads when launches might use others: one thread's ceilings
+    do not depend on that.
+    """
+    for threads in sorted({1, processor.core_count()}):
+        other = _read(machine_key(threads))
+        if other is not None:
+            machine = replace(machine, ceilings=_raised(machine.ceilings, other.ceilings))
+    return machine
+
+
+def machine_key(threads: int = 0) -> str:
+    """What a measurement on so many threads, those that a launch may use now if 0, holds for:
+    processor, features, cores, caches, compiler.
+    """
     facts = (
         *(_SCHEMA, processor.machine_name(), processor.cpu_name(), processor.cpu_feature_string()),
         *(processor.llvm_version(), processor.core_count(), processor.cache_sizes()),
-        get_num_threads(),
+        threads or get_num_threads(),
     )
     return hashlib.sha256(repr(facts).encode()).hexdigest()
 

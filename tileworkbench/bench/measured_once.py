@@ -16,8 +16,8 @@ Measured = TypeVar("Measured")
 
 
 class MeasuredOnce(Generic[Measured]):
-    """Positive numbers by name that `measure` finds, as what `make` makes of them. Another `schema`
-    or other `names` are measured again.
+    """Positive numbers by name that `measure` finds on one thread, as what `make` makes of them.
+    Another `schema` or other `names` are measured again.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class MeasuredOnce(Generic[Measured]):
 
     def get(self) -> Measured:
         """From this process, from the disk, or measured now."""
-        key = hashlib.sha256(f"{self._about} {machine_key()}".encode()).hexdigest()
+        key = hashlib.sha256(f"{self._about} {machine_key(1)}".encode()).hexdigest()
         with self._lock:
             known = self._known.get(key)
             if known is None:
