@@ -16,6 +16,7 @@ from tileworkbench.bench.llvm.block_time import BlockTimes
 from tileworkbench.bench.llvm.costs import (
     ACCESSES,
     ADD,
+    FREE,
     LOADS,
     MULTIPLY,
     SHUFFLE,
@@ -574,6 +575,24 @@ def test_halves_of_a_vector_wait_apart() -> None:
   %bw = shufflevector <16 x float> %b1, <16 x float> poison, <32 x i32> <{shifted}>
   %both = select <32 x i1> <{second}>, <32 x float> %bw, <32 x float> %one"""
     assert waits_ns(carried) == pytest.approx(RATES.of(CHAIN), rel=1e-3)
+
+
+def test_an_element_waits_for_itself_only() -> None:
+    """Each lane adds to itself; what was put into the other lanes before is there later."""
+    lanes = ["%v"]
+    steps = ["%v = phi <8 x float> [ zeroinitializer, %entry ], [ %v7, %loop ]"]
+    for lane in range(8):
+        steps += [
+            f"%x{lane} = extractelement <8 x float> {lanes[-1]}, i32 {lane}",
+            f"%y{lane} = fadd float %x{lane}, 1.0",
+            f"%v{lane} = insertelement <8 x float> {lanes[-1]}, float %y{lane}, i32 {lane}",
+        ]
+        lanes.append(f"%v{lane}")
+    add, moved_ns = RATES.of(CHAIN), RATES.of(CHAIN) / 2
+    # A lane goes out and is added to; the others go in one after the other meanwhile.
+    assert waits_ns("\n  ".join(steps)) < 2 * add + 8 * moved_ns
+    again = "\n  ".join([*steps, "%z = extractelement <8 x float> %v7, i32 3"])
+    assert costs_of(again.split("\n", 1)[1])["%z"] == FREE
 
 
 def test_short_chains_go_on_beside_the_next_ones() -> None:

@@ -91,13 +91,13 @@ def test_the_rates_of_this_machine_are_positive_and_longer_runs_take_longer() ->
     assert rates.row_ns["L3"] > 0 and rates.row_ns["DRAM"] > 0
 
 
-def columns(block_M: int, block_N: int) -> Any:
-    """Sums of the columns of a matrix of 64 rows of 4 KiB."""
+def columns(block_M: int, block_N: int, columns_in_all: int = 1024) -> Any:
+    """Sums of the columns of a matrix of 64 rows, of 4 KiB if not said otherwise."""
 
     @T.prim_func
-    def kernel(X: T.Tensor((64, 1024), "float32")):
-        y = T.empty((1024,), "float32")
-        with T.Kernel(1024 // block_N) as bx:
+    def kernel(X: T.Tensor((64, columns_in_all), "float32")):
+        y = T.empty((columns_in_all,), "float32")
+        with T.Kernel(columns_in_all // block_N) as bx:
             tile = T.alloc_fragment((block_M, block_N), "float32")
             total = T.alloc_fragment((block_N,), "float32")
             T.clear(total)
@@ -264,6 +264,29 @@ def test_vectors_down_columns_are_turned() -> None:
     moves = [(1, 64), (4096, 16)]
     assert _rows(moves, [], 4, False) == _rows(moves[::-1], [], 4, False)
     assert _rows(moves, [], 4, False) == Rows(16, 256, 16384)
+
+
+def test_quotients_and_remainders_come_back() -> None:
+    """Pixels of three planes are interleaved: of each plane a run of them is read."""
+
+    @T.prim_func
+    def kernel(X: T.Tensor((48, 400), "float32")):
+        Y = T.empty((16, 1200), "float32")
+        with T.Kernel(16) as by:
+            for j in T.Parallel(1200):
+                Y[by, j] = X[3 * by + j % 3, j // 3]
+        return Y
+
+    # A row of 400, but for its last few.
+    assert rows(kernel)["X"].count == 1
+    assert 4 * 300 < rows(kernel)["X"].run <= 4 * 1200
+
+
+def test_the_rest_of_a_row_is_part_of_it() -> None:
+    """Forty columns are a piece of two or four vectors and one of eight columns: the next block
+    begins behind both.
+    """
+    assert rows(columns(64, 40, columns_in_all=1000))["X"].goes_on
 
 
 def test_near_rows_are_foreseen_in_the_second_cache_only() -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 
-from tileworkbench.bench.cpu_block import GridWork
+from tileworkbench.bench.cpu_block import Env, GridWork
 from tileworkbench.bench.cpu_reuse import kept
 from tileworkbench.bench.cpu_terms import shift
 from tileworkbench.bench.memory_rates import LINE_BYTES, PAGE_BYTES, MemoryRates
@@ -28,6 +28,7 @@ from tileworkbench.compiler.ir.rewrite import substitute
 _WAYS = 8  # lines that each place of a cache has room for
 _GAP = 12  # bytes between elements of a run: every second or fourth of a line
 _NEAR = 1024  # bytes between rows that the processor foresees as if they were one
+_SOON = 9  # iterations after which an address may have come back
 _FOLLOWED = 32  # rows that it follows at once: all of half as many, none of twice as many
 
 
@@ -74,12 +75,21 @@ def rows_of(grid: GridWork, cache: float, fetched: Collection[Buffer] = ()) -> d
     soon = [n for n in reused.reuse.distances(grid.blocks) if n * reused.whole.size <= cache]
     largest: dict[Buffer, Rows] = {}
     for buffer, index, loops in _accesses(grid.loop.body, (), {}):
-        moves = [(abs(shift(index, loop.var, env) or 0), trips(loop)) for loop in loops]
+        moves = [(_step(index, loop, env), trips(loop)) for loop in loops]
         by = [abs(shift(index, block, env, blocks) or 0) for blocks in soon or [1]]
         rows = _rows(moves, by, buffer.dtype.bytes, buffer in fetched)
         if buffer not in largest or rows.size > largest[buffer].size:
             largest[buffer] = rows
     return largest
+
+
+def _step(index: Expr, loop: st.For, env: Env) -> int:
+    """How many elements an address moves in an iteration. Quotients and remainders move by more in
+    some, and come back in one of the next.
+    """
+    near = range(1, min(trips(loop), _SOON))
+    moved = [abs(shift(index, loop.var, env, steps) or 0) / steps for steps in near]
+    return math.ceil(min((each for each in moved if each), default=0))
 
 
 def _rows(moves: Sequence[tuple[int, int]], by: Sequence[int], size: int, fetched: bool) -> Rows:
@@ -97,7 +107,8 @@ def _rows(moves: Sequence[tuple[int, int]], by: Sequence[int], size: int, fetche
             break
         else:
             pitch, count = pitch or step, count * times
-    goes_on = goes_on or any(0 < step <= run for step in by)
+    # The rest of a row may be an access of its own.
+    goes_on = goes_on or any(0 < step * size <= run * size + LINE_BYTES for step in by)
     return Rows(count, run * size, pitch * size, goes_on, fetched)
 
 

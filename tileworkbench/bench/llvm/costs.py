@@ -241,8 +241,27 @@ class Costs:
         kind = wider(each)
         return self.integers(self.core.registers(kind), kind)
 
+    def operands(self, each: Instruction) -> tuple[str, ...]:
+        """What the result of an instruction waits for: an element not for others that were put
+        into its vector.
+        """
+        if each.op != "extractelement":
+            return each.args
+        name, lane = each.args
+        while (made := self.defined.get(name)) is not None and made.op == "insertelement":
+            if made.args[2] == lane:
+                return (made.args[1],)
+            name = made.args[0]
+        return (name,)
+
     def element(self, each: Instruction) -> Cost:
-        """An element into or out of a vector; the first one is where a number is anyway."""
+        """An element into or out of a vector; the first one is where a number is anyway, and one
+        that was just put there still is where it was.
+        """
+        if each.op == "extractelement":
+            made = self.defined.get(self.operands(each)[0])
+            if made is not None and made.kind.lanes == 1:
+                return FREE
         first = each.args[0] in ("poison", "undef") or each.args[-1] == "0"
         if first and (each.op == "extractelement" or each.args[0] in ("poison", "undef")):
             return FREE

@@ -67,10 +67,12 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """An instruction as the core sees it: of how many registers its result is, nanoseconds from
-    each operand to it beyond the least of them, and its ports with cycles of each register.
+    """An instruction as the core sees it: its operands, of how many registers its result is,
+    nanoseconds from each operand to it beyond the least of them, and its ports with cycles of each
+    register.
     """
 
+    operands: tuple[str, ...]
     registers: int
     least_ns: float
     more_ns: tuple[float, ...]
@@ -116,7 +118,7 @@ class Pipeline:
         if each.op == "select" and each.mask:
             self.ready[each.name] = self._chosen(each, step.registers)
             return
-        begins = self._needed(each, step)
+        begins = self._needed(step)
         if step.instructions or step.ports:
             self._enter(step, times)
             begins = self._begin(begins, step, times, lines)
@@ -151,20 +153,21 @@ class Pipeline:
     def _made(self, each: Instruction, cost: Cost) -> _Step:
         registers = max(1, round(self.costs.core.registers(each.kind)))
         least = min(cost.latencies)
-        more = tuple(cost.latency(number) - least for number in range(len(each.args)))
+        operands = self.costs.operands(each)
+        more = tuple(cost.latency(number) - least for number in range(len(operands)))
         ports = tuple(
             (self._ports.setdefault(name, Port()), time_ns / registers / self.cycle_ns, memory)
             for name, time_ns in cost.busy
             for memory in (name in MEMORY,)
         )
         is_vector = bool(cost.busy) and cost.busy[0][0] == ARITHMETIC
-        return _Step(registers, least, more, ports, cost.instructions, is_vector)
+        return _Step(operands, registers, least, more, ports, cost.instructions, is_vector)
 
-    def _needed(self, each: Instruction, step: _Step) -> list[float]:
+    def _needed(self, step: _Step) -> list[float]:
         """When the operands of each register of the result are there."""
         registers, ready = step.registers, self.ready
         latest = [0.0] * registers
-        for arg, more_ns in zip(each.args, step.more_ns, strict=True):
+        for arg, more_ns in zip(step.operands, step.more_ns, strict=True):
             known = ready.get(arg)
             if known is None:
                 continue
