@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cost import (
     attention,
+    column_norms,
     columns,
     convolutions,
     distances,
@@ -25,6 +26,7 @@ SEEN = (
     *row_losses.CASES,
     *row_sums.CASES,
     *columns.CASES,
+    *column_norms.CASES,
     *elements.CASES,
     *moves.CASES,
     *windows.CASES,

@@ -229,6 +229,36 @@ def adamax(M: int, N: int, block_M: int, block_N: int) -> Any:
     return adamax
 
 
+def option_prices(M: int, N: int, block_M: int, block_N: int) -> Any:
+    """Prices of call options over their strikes, and their deltas, after Black and Scholes: of X,
+    logarithms of prices over strikes, volatilities |V| + 0.1 (M, N), times |t| + 0.05 (M,) and
+    rates r / 20 (N,), float32.
+    """
+
+    @T.prim_func
+    def option_prices(
+        X: T.Tensor((M, N), "float32"),
+        V: T.Tensor((M, N), "float32"),
+        t: T.Tensor((M,), "float32"),
+        r: T.Tensor((N,), "float32"),
+    ):
+        price, delta = T.empty((M, N), "float32"), T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            for i, j in T.Parallel(block_M, block_N):
+                row, column = by * block_M + i, bx * block_N + j
+                time, growth = T.abs(t[row]) + 0.05, 0.05 * r[column]
+                spread = (T.abs(V[row, column]) + 0.1) * T.sqrt(time)
+                upper = (X[row, column] + growth * time) / spread + 0.5 * spread
+                share = 0.5 + 0.5 * T.erf(upper * 0.70710678)
+                chance = 0.5 + 0.5 * T.erf((upper - spread) * 0.70710678)
+                value = T.exp(X[row, column]) * share
+                price[row, column] = value - T.exp(-growth * time) * chance
+                delta[row, column] = share
+        return price, delta
+
+    return option_prices
+
+
 CASES = (
     Case(
         "add 1024x1024",
@@ -267,5 +297,11 @@ CASES = (
         adamax,
         {"M": 1200, "N": 1280},
         {"block_M": (1, 4, 16, 60, 240, 1200), "block_N": (16, 1280)},
+    ),
+    Case(
+        "prices of options 480x1000",
+        option_prices,
+        {"M": 480, "N": 1000},
+        {"block_M": (1, 3, 6, 20, 40, 120, 480), "block_N": (8, 1000)},
     ),
 )

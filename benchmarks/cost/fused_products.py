@@ -261,6 +261,78 @@ def rms_linear(M: int, N: int, K: int, block_M: int, block_N: int, block_K: int)
     return rms_linear
 
 
+def gated_projection(M: int, N: int, K: int, block_M: int, block_N: int, block_K: int) -> Any:
+    """`R + (X * silu(Z)) @ W.T` of X and Z (M, K), W (N, K) and R (M, N), float32."""
+
+    @T.prim_func
+    def gated_projection(
+        X: T.Tensor((M, K), "float32"),
+        Z: T.Tensor((M, K), "float32"),
+        W: T.Tensor((N, K), "float32"),
+        R: T.Tensor((M, N), "float32"),
+    ):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            left = T.alloc_shared((block_M, block_K), "float32")
+            right = T.alloc_shared((block_N, block_K), "float32")
+            total = T.alloc_fragment((block_M, block_N), "float32")
+            T.copy(R[by * block_M, bx * block_N], total)
+            for k in T.serial(T.ceildiv(K, block_K)):
+                for i, j in T.Parallel(block_M, block_K):
+                    row, column = by * block_M + i, k * block_K + j
+                    gate = Z[row, column]
+                    left[i, j] = X[row, column] * gate / (1.0 + T.exp(-gate))
+                T.copy(W[bx * block_N, k * block_K], right)
+                T.gemm(left, right, total, transpose_B=True)
+            T.copy(total, Y[by * block_M, bx * block_N])
+        return Y
+
+    return gated_projection
+
+
+def linear_entropy(M: int, N: int, K: int, block_M: int, block_N: int) -> Any:
+    """Cross entropy of the rows of X @ W.T with y (M,), int32, of X (M, K) and W (N, K), bfloat16;
+    the logits are made in pieces and never stored.
+    """
+
+    @T.prim_func
+    def linear_entropy(
+        X: T.Tensor((M, K), "bfloat16"), W: T.Tensor((N, K), "bfloat16"), y: T.Tensor((M,), "int32")
+    ):
+        loss = T.empty((M,), "float32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            x = T.alloc_shared((block_M, K), "bfloat16")
+            w = T.alloc_shared((block_N, K), "bfloat16")
+            logits = T.alloc_fragment((block_M, block_N), "float32")
+            product = T.alloc_fragment((block_M, K), "float32")
+            most = T.alloc_fragment((block_M,), "float32")
+            before = T.alloc_fragment((block_M,), "float32")
+            total = T.alloc_fragment((block_M,), "float32")
+            wanted = T.alloc_fragment((block_M,), "float32")
+            T.copy(X[bx * block_M, 0], x)
+            T.fill(most, -1e30)
+            T.clear(total)
+            for n in T.serial(T.ceildiv(N, block_N)):
+                T.copy(W[n * block_N, 0], w)
+                T.gemm(x, w, logits, transpose_B=True, clear_accum=True)
+                T.copy(most, before)
+                T.reduce_max(logits, most, dim=1, clear=False)
+                for i in T.Parallel(block_M):
+                    total[i] = total[i] * T.exp(before[i] - most[i])
+                for i, j in T.Parallel(block_M, block_N):
+                    logits[i, j] = T.exp(logits[i, j] - most[i])
+                T.reduce_sum(logits, total, dim=1, clear=False)
+            for i, k in T.Parallel(block_M, K):
+                weight = T.cast(W[y[bx * block_M + i], k], "float32")
+                product[i, k] = T.cast(x[i, k], "float32") * weight
+            T.reduce_sum(product, wanted, dim=1)
+            for i in T.Parallel(block_M):
+                loss[bx * block_M + i] = most[i] + T.log(total[i]) - wanted[i]
+        return loss
+
+    return linear_entropy
+
+
 CASES = (
     Case(
         "relu and linear 256x384x512", relu_linear, {"M": 256, "N": 384, "K": 512}, SMALL_PRODUCTS
@@ -303,5 +375,17 @@ CASES = (
         rms_linear,
         {"M": 224, "N": 512, "K": 640},
         {"block_M": (1, 8, 32, 224), "block_N": (16, 128, 512), "block_K": (16, 128, 640)},
+    ),
+    Case(
+        "gated projection 200x600x720",
+        gated_projection,
+        {"M": 200, "N": 600, "K": 720},
+        {"block_M": (1, 8, 200), "block_N": (24, 120, 600), "block_K": (16, 90, 720)},
+    ),
+    Case(
+        "linear and cross entropy 240x3000x120, bfloat16",
+        linear_entropy,
+        {"M": 240, "N": 3000, "K": 120},
+        {"block_M": (1, 8, 40, 240), "block_N": (8, 40, 200, 1000, 3000)},
     ),
 )

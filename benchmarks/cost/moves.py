@@ -112,6 +112,51 @@ def enlarge(C: int, H: int, W: int, block_C: int, block_H: int, block_W: int) ->
     return enlarge
 
 
+def warp(C: int, H: int, W: int, block_C: int, block_H: int, block_W: int) -> Any:
+    """Planes X (C, H, W) at places moved by F (2, H, W), float32, down and along, that lie between
+    four elements; outside is as at the edge.
+    """
+
+    @T.prim_func
+    def warp(X: T.Tensor((C, H, W), "float32"), F: T.Tensor((2, H, W), "float32")):
+        Y = T.empty((C, H, W), "float32")
+        grid = T.ceildiv(W, block_W), T.ceildiv(H, block_H), T.ceildiv(C, block_C)
+        with T.Kernel(*grid) as (bx, by, bz):
+            for a, i, j in T.Parallel(block_C, block_H, block_W):
+                c, row, column = bz * block_C + a, by * block_H + i, bx * block_W + j
+                down = T.clamp(F[0, row, column] + T.cast(row, "float32"), 0.0, H - 1.0)
+                along = T.clamp(F[1, row, column] + T.cast(column, "float32"), 0.0, W - 1.0)
+                above, left = T.floor(down), T.floor(along)
+                y, x = T.cast(above, "int32"), T.cast(left, "int32")
+                below, right = T.min(y + 1, H - 1), T.min(x + 1, W - 1)
+                share = along - left
+                upper = X[c, y, x] + share * (X[c, y, right] - X[c, y, x])
+                lower = X[c, below, x] + share * (X[c, below, right] - X[c, below, x])
+                Y[c, row, column] = upper + (down - above) * (lower - upper)
+        return Y
+
+    return warp
+
+
+def pixel_shuffle(C: int, H: int, W: int, r: int, block_C: int, block_H: int, block_W: int) -> Any:
+    """`Y[c, r * h + i, r * w + j] = X[(c * r + i) * r + j, h, w]` of X (C * r * r, H, W),
+    bfloat16: channels become squares of r by r pixels.
+    """
+
+    @T.prim_func
+    def pixel_shuffle(X: T.Tensor((C * r * r, H, W), "bfloat16")):
+        Y = T.empty((C, r * H, r * W), "bfloat16")
+        grid = T.ceildiv(r * W, block_W), T.ceildiv(r * H, block_H), T.ceildiv(C, block_C)
+        with T.Kernel(*grid) as (bx, by, bz):
+            for a, i, j in T.Parallel(block_C, block_H, block_W):
+                c, row, column = bz * block_C + a, by * block_H + i, bx * block_W + j
+                channel = (c * r + row % r) * r + column % r
+                Y[c, row, column] = X[channel, row // r, column // r]
+        return Y
+
+    return pixel_shuffle
+
+
 CASES = (
     Case(
         "transpose 1024x1024",
@@ -137,5 +182,17 @@ CASES = (
         enlarge,
         {"C": 12, "H": 48, "W": 72},
         {"block_C": (1, 4, 12), "block_H": (1, 8, 96), "block_W": (8, 48, 144)},
+    ),
+    Case(
+        "warp by a flow 12x96x136",
+        warp,
+        {"C": 12, "H": 96, "W": 136},
+        {"block_C": (1, 3, 12), "block_H": (1, 8, 32, 96), "block_W": (8, 136)},
+    ),
+    Case(
+        "pixel shuffle by 3, 10x72x100, bfloat16",
+        pixel_shuffle,
+        {"C": 10, "H": 72, "W": 100, "r": 3},
+        {"block_C": (1, 5, 10), "block_H": (1, 9, 216), "block_W": (10, 60, 300)},
     ),
 )

@@ -169,6 +169,37 @@ def bytes_linear(M: int, N: int, K: int, block_M: int, block_N: int, block_K: in
     return bytes_linear
 
 
+def packed_groups(M: int, G: int, D: int, block_M: int, block_G: int) -> Any:
+    """Each `X[i, g]` of X (M, G, D), float32, as codes of 4 bits, two in a byte, (M, G, D // 2),
+    uint8, with the step between codes and the least element, (M, G), float32.
+    """
+
+    @T.prim_func
+    def packed_groups(X: T.Tensor((M, G, D), "float32")):
+        codes = T.empty((M, G, D // 2), "uint8")
+        steps, offsets = T.empty((M, G), "float32"), T.empty((M, G), "float32")
+        with T.Kernel(T.ceildiv(G, block_G), T.ceildiv(M, block_M)) as (bx, by):
+            tile = T.alloc_fragment((block_M, block_G, D), "float32")
+            least = T.alloc_fragment((block_M, block_G), "float32")
+            most = T.alloc_fragment((block_M, block_G), "float32")
+            T.copy(X[by * block_M, bx * block_G, 0], tile)
+            T.reduce_min(tile, least, dim=2)
+            T.reduce_max(tile, most, dim=2)
+            for i, g in T.Parallel(block_M, block_G):
+                extent = most[i, g] - least[i, g]
+                steps[by * block_M + i, bx * block_G + g] = extent / 15.0
+                offsets[by * block_M + i, bx * block_G + g] = least[i, g]
+                most[i, g] = 15.0 / extent
+            for i, g, d in T.Parallel(block_M, block_G, D // 2):
+                first = T.round((tile[i, g, 2 * d] - least[i, g]) * most[i, g])
+                second = T.round((tile[i, g, 2 * d + 1] - least[i, g]) * most[i, g])
+                byte = T.cast(first, "int32") | T.cast(second, "int32") << 4
+                codes[by * block_M + i, bx * block_G + g, d] = T.cast(byte, "uint8")
+        return codes, steps, offsets
+
+    return packed_groups
+
+
 CASES = (
     Case(
         "int4 matmul 64x512x1024",
@@ -207,5 +238,11 @@ CASES = (
         bytes_linear,
         {"M": 48, "N": 256, "K": 2560},
         {"block_M": (1, 4, 16, 48), "block_N": (8, 32, 256), "block_K": (16, 320, 2560)},
+    ),
+    Case(
+        "groups to 4 bits 800x30x40",
+        packed_groups,
+        {"M": 800, "G": 30, "D": 40},
+        {"block_M": (1, 800), "block_G": (1, 2, 3, 5, 6, 10, 15, 30)},
     ),
 )

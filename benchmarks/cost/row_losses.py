@@ -198,6 +198,57 @@ def smoothed_entropy(M: int, N: int, block_M: int, block_N: int) -> Any:
     return smoothed_entropy
 
 
+def distillation(M: int, N: int, block_M: int, block_N: int) -> Any:
+    """Divergences of softmax(Y) from softmax(X), rows of X and Y (M, N), bfloat16: sums of
+    `p * (log(p) - log(q))`, where both are read once, in pieces.
+    """
+
+    @T.prim_func
+    def distillation(X: T.Tensor((M, N), "bfloat16"), Y: T.Tensor((M, N), "bfloat16")):
+        loss = T.empty((M,), "float32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            x = T.alloc_fragment((block_M, block_N), "float32")
+            y = T.alloc_fragment((block_M, block_N), "float32")
+            apart = T.alloc_fragment((block_M, block_N), "float32")
+            most_x = T.alloc_fragment((block_M,), "float32")
+            most_y = T.alloc_fragment((block_M,), "float32")
+            before_x = T.alloc_fragment((block_M,), "float32")
+            before_y = T.alloc_fragment((block_M,), "float32")
+            total_x = T.alloc_fragment((block_M,), "float32")
+            total_y = T.alloc_fragment((block_M,), "float32")
+            total = T.alloc_fragment((block_M,), "float32")
+            T.fill(most_x, -1e30)
+            T.fill(most_y, -1e30)
+            T.clear(total_x)
+            T.clear(total_y)
+            T.clear(total)
+            for k in T.serial(T.ceildiv(N, block_N)):
+                T.copy(X[bx * block_M, k * block_N], x)
+                T.copy(Y[bx * block_M, k * block_N], y)
+                T.copy(most_x, before_x)
+                T.copy(most_y, before_y)
+                T.reduce_max(x, most_x, dim=1, clear=False)
+                T.reduce_max(y, most_y, dim=1, clear=False)
+                for i in T.Parallel(block_M):
+                    shrink = T.exp(before_x[i] - most_x[i])
+                    total_x[i] = total_x[i] * shrink
+                    total[i] = total[i] * shrink
+                    total_y[i] = total_y[i] * T.exp(before_y[i] - most_y[i])
+                for i, j in T.Parallel(block_M, block_N):
+                    apart[i, j] = T.exp(x[i, j] - most_x[i]) * (x[i, j] - y[i, j])
+                    x[i, j] = T.exp(x[i, j] - most_x[i])
+                    y[i, j] = T.exp(y[i, j] - most_y[i])
+                T.reduce_sum(x, total_x, dim=1, clear=False)
+                T.reduce_sum(y, total_y, dim=1, clear=False)
+                T.reduce_sum(apart, total, dim=1, clear=False)
+            for i in T.Parallel(block_M):
+                logs = most_y[i] + T.log(total_y[i]) - most_x[i] - T.log(total_x[i])
+                loss[bx * block_M + i] = total[i] / total_x[i] + logs
+        return loss
+
+    return distillation
+
+
 CASES = (
     Case("cross entropy 256x16384", kernels.cross_entropy, {"M": 256, "N": 16384}, PIECES),
     Case(
@@ -216,5 +267,11 @@ CASES = (
         smoothed_entropy,
         {"M": 90, "N": 12000},
         {"block_M": (1, 9, 90), "block_N": (16, 40, 96, 240, 600, 1500, 3000, 12000)},
+    ),
+    Case(
+        "distillation 120x6000, bfloat16",
+        distillation,
+        {"M": 120, "N": 6000},
+        {"block_M": (1, 8, 120), "block_N": (8, 24, 80, 200, 600, 6000)},
     ),
 )

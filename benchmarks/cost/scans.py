@@ -130,6 +130,41 @@ def diffusion(L: int, N: int, block_L: int, block_N: int) -> Any:
     return diffusion
 
 
+def advantages(M: int, L: int, block_M: int, block_L: int) -> Any:
+    """`a[l] = R[l] + g * V[l + 1] - V[l] + 0.95 * g * a[l + 1]` of the rows of R (M, L) and V (M,
+    L + 1), float32, from their ends, where g is 0.99, or 0 where `on` (M, L), uint8, is.
+    """
+
+    @T.prim_func
+    def advantages(
+        R: T.Tensor((M, L), "float32"),
+        V: T.Tensor((M, L + 1), "float32"),
+        on: T.Tensor((M, L), "uint8"),
+    ):
+        Y = T.empty((M, L), "float32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            gain = T.alloc_fragment((block_M, block_L), "float32")
+            decay = T.alloc_fragment((block_M, block_L), "float32")
+            state = T.alloc_fragment((block_M,), "float32")
+            T.clear(state)
+            for k in T.serial(T.ceildiv(L, block_L)):
+                start = L - (k + 1) * block_L
+                for i, j in T.Parallel(block_M, block_L):
+                    row, column = bx * block_M + i, start + j
+                    kept = T.if_then_else(on[row, column] != 0, 0.99, 0.0)
+                    gain[i, j] = R[row, column] + kept * V[row, column + 1] - V[row, column]
+                    decay[i, j] = 0.95 * kept
+                for j in T.serial(block_L):
+                    for i in T.Parallel(block_M):
+                        step = block_L - 1 - j
+                        state[i] = gain[i, step] + decay[i, step] * state[i]
+                        gain[i, step] = state[i]
+                T.copy(gain, Y[bx * block_M, start])
+        return Y
+
+    return advantages
+
+
 CASES = (
     Case("running sums 1024x1024", running_sums, {"M": 1024, "N": 1024}, {"block_M": ROWS}),
     Case("decaying sums 1024x1024", decaying_sums, {"M": 1024, "N": 1024}, COLUMNS),
@@ -144,5 +179,11 @@ CASES = (
         diffusion,
         {"L": 192, "N": 1536},
         {"block_L": (1, 8, 48, 192), "block_N": (8, 64, 384, 1536)},
+    ),
+    Case(
+        "advantages 360x840",
+        advantages,
+        {"M": 360, "L": 840},
+        {"block_M": (1, 8, 60, 360), "block_L": (1, 8, 56, 280, 840)},
     ),
 )

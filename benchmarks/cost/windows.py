@@ -206,6 +206,36 @@ def max_pool(C: int, H: int, W: int, block_H: int, block_W: int) -> Any:
     return max_pool
 
 
+def bilateral(H: int, W: int, block_H: int, block_W: int) -> Any:
+    """Means of 5 x 5 neighbours x of each element c with the weights `exp(-d**2 / 10 - 2 * (x -
+    c)**2)` for a distance d, of X (H + 4, W + 4), float32.
+    """
+
+    @T.prim_func
+    def bilateral(X: T.Tensor((H + 4, W + 4), "float32")):
+        Y = T.empty((H, W), "float32")
+        with T.Kernel(T.ceildiv(W, block_W), T.ceildiv(H, block_H)) as (bx, by):
+            value = T.alloc_fragment((block_H, block_W), "float32")
+            total = T.alloc_fragment((block_H, block_W), "float32")
+            T.clear(value)
+            T.clear(total)
+            for down, along in T.grid(5, 5):
+                far = 0.1 * ((down - 2) * (down - 2) + (along - 2) * (along - 2))
+                for i, j in T.Parallel(block_H, block_W):
+                    row, column = by * block_H + i, bx * block_W + j
+                    x = X[row + down, column + along]
+                    off = x - X[row + 2, column + 2]
+                    weight = T.exp(-2.0 * off * off - far)
+                    value[i, j] = value[i, j] + weight * x
+                    total[i, j] = total[i, j] + weight
+            for i, j in T.Parallel(block_H, block_W):
+                value[i, j] = value[i, j] / total[i, j]
+            T.copy(value, Y[by * block_H, bx * block_W])
+        return Y
+
+    return bilateral
+
+
 CASES = (
     Case("five-point stencil 1024x1024", stencil, {"M": 1024, "N": 1024}, ELEMENTS),
     Case(
@@ -231,5 +261,11 @@ CASES = (
         max_pool,
         {"C": 64, "H": 56, "W": 56},
         {"block_H": (1, 2, 8, 28, 56), "block_W": (8, 28, 56)},
+    ),
+    Case(
+        "bilateral filter 180x320",
+        bilateral,
+        {"H": 180, "W": 320},
+        {"block_H": (1, 4, 20, 180), "block_W": (8, 40, 128, 320)},
     ),
 )

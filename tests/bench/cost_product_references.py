@@ -56,6 +56,23 @@ def packed_groups(X: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return codes[..., ::2] + 16 * codes[..., 1::2], extent / 15.0, least
 
 
+def two_experts(X: torch.Tensor, W: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    most = (X @ W.T).topk(2)
+    return most.indices.int(), most.values.softmax(1)
+
+
+def small_floats(X: torch.Tensor, Q: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
+    return (X @ Q.view(torch.float8_e4m3fn).float().T) * s
+
+
+def capped_attention(
+    Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, sink: torch.Tensor
+) -> torch.Tensor:
+    capped = 20 * (Q @ K.mT / (20 * Q.shape[2] ** 0.5)).tanh()
+    further = sink[:, None, None].expand(-1, Q.shape[1], 1)
+    return torch.cat([capped, further], 2).softmax(2)[..., :-1] @ V
+
+
 REFERENCES: dict[str, Reference] = {
     "batched_gemv": (
         (3, M, N),
@@ -279,5 +296,32 @@ REFERENCES: dict[str, Reference] = {
         {"block_M": (1, 32), "block_G": (1, 3)},
         (of(M, 3, 20),),
         packed_groups,
+    ),
+    "two_experts": (
+        (M, N, K),
+        {"block_M": (1, 8, 32), "block_K": (8, 16, 48)},
+        (A, B),
+        two_experts,
+    ),
+    "covariance": (
+        (M, N),
+        {"block_M": (8, 64), "block_N": (8, 64), "block_K": (8, 32)},
+        (X, X.mean(0)),
+        lambda x, _: x.T.cov(),
+    ),
+    "small_floats": (
+        (M, N, K),
+        {"block_M": (1, 32), "block_N": (8, 64), "block_K": (16, 48)},
+        (
+            *(A, below(127, N, K, dtype=torch.uint8) | below(2, N, K, dtype=torch.uint8) << 7),
+            of(N) / 256,
+        ),
+        small_floats,
+    ),
+    "capped_attention": (
+        (2, M, N, 16),
+        {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
+        (9 * of(2, M, 16), of(2, N, 16), of(2, N, 16) + 1, of(2)),
+        capped_attention,
     ),
 }

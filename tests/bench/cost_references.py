@@ -65,6 +65,18 @@ def option_prices(
     return X.exp() * chance(upper) - (-growth * time).exp() * chance(upper - spread), chance(upper)
 
 
+def focal_loss(X: torch.Tensor, on: torch.Tensor) -> torch.Tensor:
+    x, is_on = X.float(), on != 0
+    p = torch.where(is_on, x, -x).sigmoid()
+    return -(torch.where(is_on, 0.25, 0.75) * (1 - p) ** 2 * p.log()).sum(1)
+
+
+def great_circles(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
+    a, b = A.double()[:, :, None], B.double()[:, None]
+    dot = a[0].sin() * b[0].sin() + a[0].cos() * b[0].cos() * (a[1] - b[1]).cos()
+    return dot.acos().float()
+
+
 REFERENCES: dict[str, Reference] = {
     "half_softmax": ((M, N), ROWS, (X.bfloat16(),), lambda x: x.float().softmax(1).bfloat16()),
     "log_softmax": ((M, N), ROWS, (X,), lambda x: x.log_softmax(1)),
@@ -250,5 +262,24 @@ REFERENCES: dict[str, Reference] = {
         BOTH,
         (X, Y, of(M), of(N)),
         option_prices,
+    ),
+    "focal_loss": (
+        (M, N),
+        {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
+        (X.bfloat16(), below(2, M, N, dtype=torch.uint8)),
+        focal_loss,
+    ),
+    "largest_of_columns": (
+        (M, N),
+        {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
+        (X.round(),),
+        lambda x: (x.amax(0), x.argmax(0).int()),
+    ),
+    "great_circles": ((M, N), BOTH, (of(2, M), of(2, N)), great_circles),
+    "row_histograms": (
+        (M, N, 6),
+        {"block_M": (1, 8, 32), "block_B": (1, 2, 6), "block_N": (8, 16, 64)},
+        (below(7, M, N, dtype=torch.uint8),),
+        lambda x: (x[..., None] == torch.arange(6)).sum(1).int(),
     ),
 }

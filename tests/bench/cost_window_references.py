@@ -74,6 +74,21 @@ def warp(X: torch.Tensor, F: torch.Tensor) -> torch.Tensor:
     return sample(X[None], places, padding_mode="border", align_corners=True)[0]
 
 
+def closing(X: torch.Tensor) -> torch.Tensor:
+    most = torch.nn.functional.max_pool2d(X[None], 3, 1)
+    return -torch.nn.functional.max_pool2d(-most, 3, 1)[0]
+
+
+def drawdowns(X: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    made = 1 - (X - X.cummax(1).values).exp()
+    return made, made.amax(1)
+
+
+def shifted_windows(X: torch.Tensor) -> torch.Tensor:
+    parts = X.roll((-2, -2), (0, 1)).reshape(4, 4, 6, 4, 20)
+    return parts.permute(0, 2, 1, 3, 4).reshape(24, 16, 20)
+
+
 REFERENCES: dict[str, Reference] = {
     "transpose": ((M, N), BOTH, (X,), lambda x: x.T),
     "channels_last": (
@@ -192,5 +207,23 @@ REFERENCES: dict[str, Reference] = {
         {"block_C": (1, 2), "block_H": (1, 24), "block_W": (8, 48)},
         (of(18, 8, 16).bfloat16(),),
         lambda x: torch.nn.functional.pixel_shuffle(x, 3),
+    ),
+    "closing": (
+        (M, N),
+        {"block_H": (1, 8, 32), "block_W": (8, 16, 64)},
+        (of(M + 4, N + 4),),
+        closing,
+    ),
+    "drawdowns": (
+        (M, N),
+        {"block_M": (1, 8, 32), "block_L": (8, 16, 64)},
+        (X,),
+        drawdowns,
+    ),
+    "shifted_windows": (
+        (16, 24, 20, 4),
+        {"block_B": (1, 6, 24), "block_P": (1, 4, 16), "block_C": (4, 20, 20)},
+        (of(16, 24, 20),),
+        shifted_windows,
     ),
 }

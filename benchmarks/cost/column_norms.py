@@ -1,0 +1,155 @@
+"""Norms of columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tileworkbench.language as T
+from cost.case import COLUMNS, Case
+
+
+def column_softmax(M: int, N: int, block_N: int = 64) -> Any:
+    """`softmax(X, dim=0)` of an (M, N) float32 matrix, whole columns in a block."""
+
+    @T.prim_func
+    def column_softmax(X: T.Tensor((M, N), "float32")):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N)) as bx:
+            tile = T.alloc_fragment((M, block_N), "float32")
+            most = T.alloc_fragment((block_N,), "float32")
+            total = T.alloc_fragment((block_N,), "float32")
+            T.copy(X[0, bx * block_N], tile)
+            T.reduce_max(tile, most, dim=0)
+            for i, j in T.Parallel(M, block_N):
+                tile[i, j] = T.exp(tile[i, j] - most[j])
+            T.reduce_sum(tile, total, dim=0)
+            for i, j in T.Parallel(M, block_N):
+                tile[i, j] = tile[i, j] / total[j]
+            T.copy(tile, Y[0, bx * block_N])
+        return Y
+
+    return column_softmax
+
+
+def unit_columns(M: int, N: int, block_M: int = 16, block_N: int = 64) -> Any:
+    """The columns of an (M, N) float32 matrix with length 1: read for their lengths, then again."""
+
+    @T.prim_func
+    def unit_columns(X: T.Tensor((M, N), "float32")):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N)) as bx:
+            tile = T.alloc_fragment((block_M, block_N), "float32")
+            square = T.alloc_fragment((block_M, block_N), "float32")
+            total = T.alloc_fragment((block_N,), "float32")
+            T.clear(total)
+            for k in T.serial(T.ceildiv(M, block_M)):
+                T.copy(X[k * block_M, bx * block_N], tile)
+                for i, j in T.Parallel(block_M, block_N):
+                    square[i, j] = tile[i, j] * tile[i, j]
+                T.reduce_sum(square, total, dim=0, clear=False)
+            for j in T.Parallel(block_N):
+                total[j] = T.rsqrt(total[j] + 1e-12)
+            for k in T.serial(T.ceildiv(M, block_M)):
+                T.copy(X[k * block_M, bx * block_N], tile)
+                for i, j in T.Parallel(block_M, block_N):
+                    tile[i, j] = tile[i, j] * total[j]
+                T.copy(tile, Y[k * block_M, bx * block_N])
+        return Y
+
+    return unit_columns
+
+
+def batch_norm(M: int, N: int, block_M: int = 64, block_N: int = 64) -> Any:
+    """`relu((X - mean) / deviation * w + b)` of columns of X (M, N), w and b (N,), float32."""
+
+    @T.prim_func
+    def batch_norm(
+        X: T.Tensor((M, N), "float32"), w: T.Tensor((N,), "float32"), b: T.Tensor((N,), "float32")
+    ):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N)) as bx:
+            tile = T.alloc_fragment((block_M, block_N), "float32")
+            square = T.alloc_fragment((block_M, block_N), "float32")
+            first = T.alloc_fragment((block_N,), "float32")
+            second = T.alloc_fragment((block_N,), "float32")
+            T.clear(first)
+            T.clear(second)
+            for k in T.serial(T.ceildiv(M, block_M)):
+                T.copy(X[k * block_M, bx * block_N], tile)
+                for i, j in T.Parallel(block_M, block_N):
+                    square[i, j] = tile[i, j] * tile[i, j]
+                T.reduce_sum(tile, first, dim=0, clear=False)
+                T.reduce_sum(square, second, dim=0, clear=False)
+            for j in T.Parallel(block_N):
+                mean = first[j] / M
+                second[j] = w[bx * block_N + j] * T.rsqrt(second[j] / M - mean * mean + 1e-5)
+                first[j] = b[bx * block_N + j] - mean * second[j]
+            for k in T.serial(T.ceildiv(M, block_M)):
+                T.copy(X[k * block_M, bx * block_N], tile)
+                for i, j in T.Parallel(block_M, block_N):
+                    tile[i, j] = T.max(tile[i, j] * second[j] + first[j], 0.0)
+                T.copy(tile, Y[k * block_M, bx * block_N])
+        return Y
+
+    return batch_norm
+
+
+def response_norm(B: int, P: int, C: int, block_P: int, block_C: int) -> Any:
+    """`X + g * X * n / mean(n) + b` with the lengths n of the columns of each X[i]: X (B, P, C), g
+    and b (C,), float32 (global response normalisation).
+    """
+
+    @T.prim_func
+    def response_norm(
+        X: T.Tensor((B, P, C), "float32"),
+        g: T.Tensor((C,), "float32"),
+        b: T.Tensor((C,), "float32"),
+    ):
+        Y = T.empty((B, P, C), "float32")
+        with T.Kernel(B) as bz:
+            square = T.alloc_fragment((block_P, block_C), "float32")
+            total = T.alloc_fragment((block_C,), "float32")
+            lengths = T.alloc_shared((C,), "float32")
+            mean = T.alloc_fragment((1,), "float32")
+            for c in T.serial(T.ceildiv(C, block_C)):
+                T.clear(total)
+                for p in T.serial(T.ceildiv(P, block_P)):
+                    for i, j in T.Parallel(block_P, block_C):
+                        x = X[bz, p * block_P + i, c * block_C + j]
+                        square[i, j] = x * x
+                    T.reduce_sum(square, total, dim=0, clear=False)
+                for j in T.Parallel(block_C):
+                    lengths[c * block_C + j] = T.sqrt(total[j])
+            T.reduce_sum(lengths, mean, dim=0)
+            for p, c in T.grid(T.ceildiv(P, block_P), T.ceildiv(C, block_C)):
+                for i, j in T.Parallel(block_P, block_C):
+                    row, column = p * block_P + i, c * block_C + j
+                    part = lengths[column] * C / mean[0]
+                    x = X[bz, row, column]
+                    Y[bz, row, column] = x + g[column] * x * part + b[column]
+        return Y
+
+    return response_norm
+
+
+CASES = (
+    Case(
+        "softmax of columns 256x2048",
+        column_softmax,
+        {"M": 256, "N": 2048},
+        {"block_N": (16, 32, 64, 128, 256, 512)},
+    ),
+    Case("columns of length 1, 1024x1024", unit_columns, {"M": 1024, "N": 1024}, COLUMNS),
+    Case(
+        "batch norm 1024x768",
+        batch_norm,
+        {"M": 1024, "N": 768},
+        {"block_M": (1, 8, 64, 256), "block_N": (16, 64, 256)},
+    ),
+    Case(
+        "response norm 6x196x384",
+        response_norm,
+        {"B": 6, "P": 196, "C": 384},
+        {"block_P": (1, 7, 49, 196), "block_C": (8, 32, 128, 384)},
+    ),
+)
