@@ -34,7 +34,7 @@ ARITHMETIC, MULTIPLY, ADD, SHUFFLE = "arithmetic", "multiply", "add", "shuffle"
 LOADS, STORES, ACCESSES, DIVIDER, DIVIDER_OF_INTEGERS = (
     *("load", "store", "access", "divider", "integer divider"),
 )
-ISSUE, WAIT = "issue", "wait"
+WAIT = "wait"
 MEMORY = frozenset((LOADS, STORES, ACCESSES))
 
 ISSUED = 6.0  # instructions a cycle

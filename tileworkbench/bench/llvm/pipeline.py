@@ -156,9 +156,12 @@ class Pipeline:
         operands = self.costs.operands(each)
         more = tuple(cost.latency(number) - least for number in range(len(operands)))
         ports = tuple(
-            (self._ports.setdefault(name, Port()), time_ns / registers / self.cycle_ns, memory)
+            (
+                self._ports.setdefault(name, Port()),
+                time_ns / registers / self.cycle_ns,
+                name in MEMORY,
+            )
             for name, time_ns in cost.busy
-            for memory in (name in MEMORY,)
         )
         is_vector = bool(cost.busy) and cost.busy[0][0] == ARITHMETIC
         return _Step(operands, registers, least, more, ports, cost.instructions, is_vector)
