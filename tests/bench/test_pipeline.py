@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from tileworkbench.bench.ceilings import machine
 from tileworkbench.bench.llvm.block_time import BlockTimes
 from tileworkbench.bench.llvm.costs import Core
+from tileworkbench.bench.llvm.instructions import Instruction, Kind
+from tileworkbench.bench.llvm.known import Known
 from tileworkbench.bench.llvm.pipeline import Port
-from tileworkbench.bench.llvm.values import Place
+from tileworkbench.bench.llvm.values import Place, Values
 from tileworkbench.bench.operation_rates import (
     ACCESS,
     CHAINS,
@@ -41,9 +43,12 @@ def core(chains: float, **others: float) -> Core:
     return Core(OperationRates(rates), 512, 1.0, {})
 
 
-def cycles(body: str, of: Core, trips: int = LONG) -> float:
-    """Cycles of an iteration of a loop."""
-    text = f"""define void @code(ptr %p0, ptr %p1) {{
+VALUES: Values = {"%p0": Place("%p0", 0), "%p1": Place("%p1", 0)}
+
+
+def loop(body: str, trips: int = LONG, then: str = "") -> str:
+    """A loop, and what comes after it."""
+    return f"""define void @code(ptr %p0, ptr %p1) {{
 entry:
   %a = load <16 x float>, ptr %p1, align 4
   br label %loop
@@ -54,10 +59,19 @@ loop:
   %more = icmp slt i64 %next, {trips}
   br i1 %more, label %loop, label %done
 done:
+{then}
   ret void
 }}"""
-    values = {"%p0": Place("%p0", 0), "%p1": Place("%p1", 0)}
-    return sum(each.time_ns for each in BlockTimes(text, of).works("code", values)) / trips
+
+
+def time_ns(text: str, of: Core) -> float:
+    """Nanoseconds of a call of `code` among others."""
+    return sum(each.time_ns for each in BlockTimes(text, of).works("code", VALUES))
+
+
+def cycles(body: str, of: Core) -> float:
+    """Cycles of an iteration of a loop."""
+    return time_ns(loop(body), of) / LONG
 
 
 def chain(length: int) -> str:
@@ -121,23 +135,8 @@ def test_what_was_stored_long_ago_is_in_the_cache() -> None:
     """The second loop begins with what the first, of which little is walked, stored first."""
     place = "  %at = getelementptr <16 x float>, ptr %p0, i64 %i\n"
     store = place + "  store <16 x float> %a, ptr %at, align 4"
-    text = f"""define void @code(ptr %p0, ptr %p1) {{
-entry:
-  %a = load <16 x float>, ptr %p1, align 4
-  br label %loop
-loop:
-  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
-{store}
-  %next = add i64 %i, 1
-  %more = icmp slt i64 %next, {LONG}
-  br i1 %more, label %loop, label %then
-then:
-  %b = load <16 x float>, ptr %p0, align 4
-  ret void
-}}"""
-    values = {"%p0": Place("%p0", 0), "%p1": Place("%p1", 0)}
-    slow = BlockTimes(text, core(1.0, **{FORWARD: 1e6})).works("code", values)
-    assert sum(each.time_ns for each in slow) < 10 * LONG
+    text = loop(store, then="  %b = load <16 x float>, ptr %p0, align 4")
+    assert time_ns(text, core(1.0, **{FORWARD: 1e6})) < 10 * LONG
 
 
 def test_pieces_that_are_run_in_no_time_are_one() -> None:
@@ -168,11 +167,45 @@ latch:
 done:
   ret void
 }}"""
-        values = {"%p0": Place("%p0", 0), "%p1": Place("%p1", 0)}
-        return len(BlockTimes(text, core(1.0)).works("code", values))
+        return len(BlockTimes(text, core(1.0)).works("code", VALUES))
 
     # What stands before the loop is one, too.
     assert pieces(4) < pieces(400)
+
+
+def test_of_a_loop_around_others_the_middle_is_walked() -> None:
+    """The rows of a triangle: half as long as the longest on average."""
+    text = f"""define void @code(ptr %p0, ptr %p1) {{
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %latch ]
+  br label %inner
+inner:
+  %j = phi i64 [ 0, %loop ], [ %after, %inner ]
+  store float 1.0, ptr %p0, align 4
+  %after = add i64 %j, 1
+  %on = icmp sle i64 %after, %i
+  br i1 %on, label %inner, label %latch
+latch:
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, {LONG}
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}}"""
+    works = BlockTimes(text, core(1.0)).works("code", VALUES)
+    stores = sum(each.bytes_.get("%p0", 0.0) for each in works) / 4
+    assert stores == pytest.approx(LONG**2 / 2, rel=0.01)
+
+
+def test_a_store_may_have_changed_what_an_unknown_address_has() -> None:
+    known, float_ = Known(), Kind(1, 32, True)
+    load, again = (Instruction(name, "load", ("%x",), float_) for name in ("%a", "%b"))
+    assert known.note(load, None) is None
+    assert known.note(again, None) == "%a"
+    known.note(Instruction("", "store", ("%c", "%p0"), float_), Place("%p0", 0))
+    assert known.note(again, None) is None
 
 
 @functools.cache

@@ -151,7 +151,7 @@ def _with_others(machine: Machine) -> Machine:
     """With what was seen of the same threads when launches might use others: one thread's ceilings
     do not depend on that.
     """
-    for threads in sorted({1, processor.core_count()}):
+    for threads in sorted({1, processor.core_count()} - {get_num_threads()}):
         other = _read(machine_key(threads))
         if other is not None:
             machine = replace(machine, ceilings=_raised(machine.ceilings, other.ceilings))

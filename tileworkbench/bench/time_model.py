@@ -336,10 +336,10 @@ class _Model:
         """Which part of the cores' work overlaps with no memory, if each piece of code overlaps
         with the tensors it moves, whose times are given by level.
         """
-        names = {
-            f"%p{at}": each.value
+        own = {
+            f"%p{at}": overlapping(tensor_us[each.value])
             for at, each in enumerate(self.lowered.params)
-            if isinstance(each.value, Buffer)
+            if isinstance(each.value, Buffer) and each.value in tensor_us
         }
         moved: dict[str, float] = {}
         for _, sizes in self.pieces:
@@ -351,10 +351,9 @@ class _Model:
         for time_us, sizes in self.pieces:
             near = far = 0.0
             for name, size in sizes.items():
-                if name in names and names[name] in tensor_us:
-                    own = overlapping(tensor_us[names[name]])
-                    near += own[0] * size / moved[name]
-                    far += own[1] * size / moved[name]
+                of_tensor = own.get(name, (0.0, 0.0))
+                near += of_tensor[0] * size / moved[name]
+                far += of_tensor[1] * size / moved[name]
             rest -= near + far
             total += norm(time_us, near, far)
         total += max(rest, 0.0)
