@@ -389,6 +389,16 @@ def test_vectors_of_several_registers_take_so_many() -> None:
     assert busy(found["store"])[ACCESSES] == 4 * RATES.of("access")
 
 
+def test_a_gather_takes_a_time_for_each_lane() -> None:
+    def loads(lanes: int) -> float:
+        kind = f"<{lanes} x float> @llvm.masked.gather.v{lanes}f32.v{lanes}p0"
+        args = f"<{lanes} x ptr> %p, i32 4, <{lanes} x i1> splat (i1 true), <{lanes} x float> %x"
+        return busy(costs_of(f"  %g = call {kind}({args})")["%g"])[LOADS]
+
+    assert loads(16) == RATES.of(GATHER)
+    assert loads(8) == RATES.of(GATHER) / 2
+
+
 def test_products_of_tiles_take_their_peak() -> None:
     """16 x 16 x 32 multiply-adds of bfloat16, where a register's dot product has 32."""
     found = costs_of(

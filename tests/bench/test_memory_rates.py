@@ -31,6 +31,7 @@ from tileworkbench.bench.probes import ProbeRunner, host_isa
 from tileworkbench.bench.time_model import predict_time
 from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.device.host.processor import CacheSizes
+from tileworkbench.compiler.device.host.threads import set_num_threads
 
 CACHES = CacheSizes(l1=32 << 10, l2=1 << 20, l3=32 << 20)
 RATES = assumed_memory()
@@ -252,6 +253,11 @@ def test_what_was_measured_is_kept_and_a_broken_file_is_measured_again(
     assert once.get() == once.get() == numbers and len(measured) == 1
     once.forget()
     assert once.get() == numbers and len(measured) == 1
+    set_num_threads(1023)  # what one thread takes is known
+    try:
+        assert once.get() == numbers and len(measured) == 1
+    finally:
+        set_num_threads(None)
     for broken in (b"{", b"[]", b'{"a": 1.0}', b'{"a": 1.0, "b": -2.0}', b'{"a": 1.0, "b": "x"}'):
         once.forget()
         kept_bytes.update(dict.fromkeys(kept_bytes, broken))

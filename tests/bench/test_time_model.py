@@ -14,7 +14,7 @@ from tileworkbench.bench.operation_rates import OperationRates, assumed_rates
 from tileworkbench.bench.points import Ceiling, Machine
 from tileworkbench.bench.time_model import Prediction, norm, predict_time, share_alone
 from tileworkbench.compiler.diagnostics import ArgumentError
-from tileworkbench.kernels import add, flash_attention, matmul, softmax
+from tileworkbench.kernels import add, flash_attention, matmul, online_softmax, softmax
 
 # 100 GFLOP/s of every type on one thread, and 100 GB/s from every level.
 PEAKS = [Ceiling(name, 100.0 * n, "GFLOP/s", n) for name in TYPES for n in (1, 2)]
@@ -115,6 +115,15 @@ def test_work_that_overlaps_with_nothing() -> None:
     for alone in (0.0, 0.3, 1.0):
         total = norm(8.0 * (1 - alone), 2.0, 5.0) + 8.0 * alone
         assert share_alone(8.0, (2.0, 5.0), total) == pytest.approx(alone, abs=1e-6)
+
+
+def test_the_second_cache_is_busy_beside_what_lies_behind_it() -> None:
+    """In the prediction and in its causes: a row in pieces, which its tile is read again from."""
+    found = predict(online_softmax, 64, 8192, block_M=4, block_N=128)
+    assert found.memory_us["L2"] > 0 and found.memory_us["L3"] > 0
+    assert found.causes.total_us == pytest.approx(found.total_us, rel=1e-6)
+    simple = Prediction(8.0, 0.0, {"L2": 3.0, "L3": 4.0, "DRAM": 1.0}, 0.0, 1)
+    assert simple.total_us == pytest.approx(norm(8.0, 3.0, 5.0))
 
 
 def test_rows_that_are_loaded_and_stored_wait_at_the_same_time() -> None:
