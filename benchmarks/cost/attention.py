@@ -241,6 +241,51 @@ def retention(H: int, L: int, D: int, E: int, block_L: int, block_E: int) -> Any
     return retention
 
 
+def capped_attention(H: int, L: int, S: int, D: int, block_M: int, block_N: int) -> Any:
+    """Attention of Q (H, L, D) to K and V (H, S, D), float32, with scores s that are capped by `20
+    * tanh(s / 20)`; a further key of each head has the score sink (H,) and the value 0.
+    """
+
+    @T.prim_func
+    def capped_attention(
+        Q: T.Tensor((H, L, D), "float32"),
+        K: T.Tensor((H, S, D), "float32"),
+        V: T.Tensor((H, S, D), "float32"),
+        sink: T.Tensor((H,), "float32"),
+    ):
+        Y = T.empty((H, L, D), "float32")
+        with T.Kernel(T.ceildiv(L, block_M), H) as (bx, h):
+            q = T.alloc_shared((block_M, D), "float32")
+            keys = T.alloc_shared((block_N, D), "float32")
+            values = T.alloc_shared((block_N, D), "float32")
+            scores = T.alloc_fragment((block_M, block_N), "float32")
+            weights = T.alloc_shared((block_M, block_N), "float32")
+            out = T.alloc_fragment((block_M, D), "float32")
+            most = T.alloc_fragment((block_M,), "float32")
+            total = T.alloc_fragment((block_M,), "float32")
+            rescale = T.alloc_fragment((block_M,), "float32")
+            part = T.alloc_fragment((block_M,), "float32")
+            T.copy(Q[h, bx * block_M, 0], q)
+            T.clear(out)
+            T.fill(total, 1.0)
+            for i in T.Parallel(block_M):
+                most[i] = sink[h]
+            for n in T.serial(T.ceildiv(S, block_N)):
+                T.copy(K[h, n * block_N, 0], keys)
+                T.copy(V[h, n * block_N, 0], values)
+                T.gemm(q, keys, scores, transpose_B=True, clear_accum=True)
+                for i, j in T.Parallel(block_M, block_N):
+                    scores[i, j] = 20.0 * T.tanh(scores[i, j] * (D**-0.5 / 20.0))
+                update_softmax(scores, out, most, total, rescale, part, LOG2_E, block_M, block_N, D)
+                T.copy(scores, weights)
+                T.gemm(weights, values, out)
+            for i, d in T.Parallel(block_M, D):
+                Y[h, bx * block_M + i, d] = out[i, d] / total[i]
+        return Y
+
+    return capped_attention
+
+
 CASES = (
     Case(
         "flash attention 512, D 64",
@@ -283,5 +328,11 @@ CASES = (
         retention,
         {"H": 4, "L": 320, "D": 48, "E": 96},
         {"block_L": (1, 8, 32, 80, 320), "block_E": (8, 32, 96)},
+    ),
+    Case(
+        "capped attention with a sink 3x240x360, D 40",
+        capped_attention,
+        {"H": 3, "L": 240, "S": 360, "D": 40},
+        {"block_M": (1, 8, 40, 240), "block_N": (8, 40, 120, 360)},
     ),
 )

@@ -241,6 +241,37 @@ def correlations(M: int, N: int, block_M: int, block_N: int) -> Any:
     return correlations
 
 
+def largest_of_columns(M: int, N: int, block_M: int, block_N: int) -> Any:
+    """The largest element of each column of X (M, N), float32, and its row, int32."""
+
+    @T.prim_func
+    def largest_of_columns(X: T.Tensor((M, N), "float32")):
+        y, place = T.empty((N,), "float32"), T.empty((N,), "int32")
+        with T.Kernel(T.ceildiv(N, block_N)) as bx:
+            tile = T.alloc_fragment((block_M, block_N), "float32")
+            row = T.alloc_fragment((block_M, block_N), "int32")
+            most = T.alloc_fragment((block_N,), "float32")
+            first = T.alloc_fragment((block_N,), "int32")
+            best = T.alloc_fragment((block_N,), "float32")
+            where = T.alloc_fragment((block_N,), "int32")
+            T.fill(best, -T.infinity("float32"))
+            T.clear(where)
+            for k in T.serial(T.ceildiv(M, block_M)):
+                T.copy(X[k * block_M, bx * block_N], tile)
+                T.reduce_max(tile, most, dim=0)
+                for i, j in T.Parallel(block_M, block_N):
+                    row[i, j] = T.if_then_else(tile[i, j] == most[j], k * block_M + i, M)
+                T.reduce_min(row, first, dim=0)
+                for j in T.Parallel(block_N):
+                    where[j] = T.if_then_else(most[j] > best[j], first[j], where[j])
+                    best[j] = T.max(most[j], best[j])
+            T.copy(best, y[bx * block_N])
+            T.copy(where, place[bx * block_N])
+        return y, place
+
+    return largest_of_columns
+
+
 CASES = (
     Case("column sums 2048x1024", column_sums, {"M": 2048, "N": 1024}, COLUMNS),
     Case("weighted columns 1024x2048", weighted_columns, {"M": 1024, "N": 2048}, COLUMNS),
@@ -271,5 +302,11 @@ CASES = (
         correlations,
         {"M": 2000, "N": 760},
         {"block_M": (1, 8, 40, 250, 2000), "block_N": (8, 40, 190, 760)},
+    ),
+    Case(
+        "places of maxima of columns 1200x1000",
+        largest_of_columns,
+        {"M": 1200, "N": 1000},
+        {"block_M": (1, 8, 60, 1200), "block_N": (8, 40, 200, 1000)},
     ),
 )

@@ -168,6 +168,33 @@ def overlaps(M: int, N: int, block_M: int, block_N: int) -> Any:
     return overlaps
 
 
+def great_circles(M: int, N: int, block_M: int, block_N: int) -> Any:
+    """Distances on a sphere of radius 1 of the places A (2, M) from B (2, N), float32: latitudes,
+    then longitudes, in radians.
+    """
+
+    @T.prim_func
+    def great_circles(A: T.Tensor((2, M), "float32"), B: T.Tensor((2, N), "float32")):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            first = T.alloc_fragment((block_M,), "float32")
+            second = T.alloc_fragment((block_N,), "float32")
+            for i in T.Parallel(block_M):
+                first[i] = T.cos(A[0, by * block_M + i])
+            for j in T.Parallel(block_N):
+                second[j] = T.cos(B[0, bx * block_N + j])
+            for i, j in T.Parallel(block_M, block_N):
+                row, column = by * block_M + i, bx * block_N + j
+                down = T.sin(0.5 * (A[0, row] - B[0, column]))
+                along = T.sin(0.5 * (A[1, row] - B[1, column]))
+                near = down * down + first[i] * second[j] * along * along
+                ratio = T.max(near, 0.0) / T.max(1.0 - near, 1e-7)
+                Y[row, column] = 2.0 * T.atan(T.sqrt(ratio))
+        return Y
+
+    return great_circles
+
+
 CASES = (
     Case(
         "squared distances 256x512, K 128",
@@ -204,5 +231,11 @@ CASES = (
         overlaps,
         {"M": 600, "N": 1500},
         {"block_M": (1, 8, 60, 600), "block_N": (10, 50, 128, 500, 1500)},
+    ),
+    Case(
+        "great circles 600x1000",
+        great_circles,
+        {"M": 600, "N": 1000},
+        {"block_M": (1, 8, 60, 600), "block_N": (8, 40, 200, 1000)},
     ),
 )

@@ -151,46 +151,6 @@ def mlp(M: int, K: int, H: int, N: int, block_M: int, block_H: int) -> Any:
     return mlp
 
 
-def linear_norm(M: int, N: int, K: int, block_M: int, block_K: int) -> Any:
-    """`layernorm(R + X @ W.T) * g + b`, X (M, K), W (N, K), R (M, N), g and b (N,), float32; a
-    block has whole rows.
-    """
-
-    @T.prim_func
-    def linear_norm(
-        X: T.Tensor((M, K), "float32"),
-        W: T.Tensor((N, K), "float32"),
-        R: T.Tensor((M, N), "float32"),
-        g: T.Tensor((N,), "float32"),
-        b: T.Tensor((N,), "float32"),
-    ):
-        Y = T.empty((M, N), "float32")
-        with T.Kernel(T.ceildiv(M, block_M)) as bx:
-            left = T.alloc_shared((block_M, block_K), "float32")
-            right = T.alloc_shared((N, block_K), "float32")
-            total = T.alloc_fragment((block_M, N), "float32")
-            square = T.alloc_fragment((block_M, N), "float32")
-            mean = T.alloc_fragment((block_M,), "float32")
-            spread = T.alloc_fragment((block_M,), "float32")
-            T.copy(R[bx * block_M, 0], total)
-            for k in T.serial(T.ceildiv(K, block_K)):
-                T.copy(X[bx * block_M, k * block_K], left)
-                T.copy(W[0, k * block_K], right)
-                T.gemm(left, right, total, transpose_B=True)
-            T.reduce_sum(total, mean, dim=1)
-            for i, j in T.Parallel(block_M, N):
-                total[i, j] = total[i, j] - mean[i] / N
-                square[i, j] = total[i, j] * total[i, j]
-            T.reduce_sum(square, spread, dim=1)
-            for i in T.Parallel(block_M):
-                spread[i] = T.rsqrt(spread[i] / N + 1e-5)
-            for i, j in T.Parallel(block_M, N):
-                Y[bx * block_M + i, j] = total[i, j] * spread[i] * g[j] + b[j]
-        return Y
-
-    return linear_norm
-
-
 def adapted_linear(M: int, N: int, K: int, R: int, block_M: int, block_N: int, block_K: int) -> Any:
     """`X @ W.T + 2 (X @ A.T) @ B.T` of X (M, K), W (N, K), A (R, K) and B (N, R), float32, with a
     small R.
@@ -230,37 +190,6 @@ def adapted_linear(M: int, N: int, K: int, R: int, block_M: int, block_N: int, b
     return adapted_linear
 
 
-def rms_linear(M: int, N: int, K: int, block_M: int, block_N: int, block_K: int) -> Any:
-    """`(X / rms(X)) @ W.T` of X (M, K) and W (N, K), bfloat16: the squares of X are summed beside
-    the product.
-    """
-
-    @T.prim_func
-    def rms_linear(X: T.Tensor((M, K), "bfloat16"), W: T.Tensor((N, K), "bfloat16")):
-        Y = T.empty((M, N), "bfloat16")
-        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
-            x = T.alloc_shared((block_M, block_K), "bfloat16")
-            w = T.alloc_shared((block_N, block_K), "bfloat16")
-            square = T.alloc_fragment((block_M, block_K), "float32")
-            squares = T.alloc_fragment((block_M,), "float32")
-            total = T.alloc_fragment((block_M, block_N), "float32")
-            T.clear(squares)
-            T.clear(total)
-            for k in T.serial(T.ceildiv(K, block_K)):
-                T.copy(X[by * block_M, k * block_K], x)
-                T.copy(W[bx * block_N, k * block_K], w)
-                T.gemm(x, w, total, transpose_B=True)
-                for i, j in T.Parallel(block_M, block_K):
-                    square[i, j] = T.cast(x[i, j], "float32") * T.cast(x[i, j], "float32")
-                T.reduce_sum(square, squares, dim=1, clear=False)
-            for i, j in T.Parallel(block_M, block_N):
-                total[i, j] = total[i, j] * T.rsqrt(squares[i] / K + 1e-6)
-            T.copy(total, Y[by * block_M, bx * block_N])
-        return Y
-
-    return rms_linear
-
-
 def gated_projection(M: int, N: int, K: int, block_M: int, block_N: int, block_K: int) -> Any:
     """`R + (X * silu(Z)) @ W.T` of X and Z (M, K), W (N, K) and R (M, N), float32."""
 
@@ -290,47 +219,30 @@ def gated_projection(M: int, N: int, K: int, block_M: int, block_N: int, block_K
     return gated_projection
 
 
-def linear_entropy(M: int, N: int, K: int, block_M: int, block_N: int) -> Any:
-    """Cross entropy of the rows of X @ W.T with y (M,), int32, of X (M, K) and W (N, K), bfloat16;
-    the logits are made in pieces and never stored.
-    """
+def covariance(M: int, N: int, block_M: int, block_N: int, block_K: int) -> Any:
+    """`(X - m).T @ (X - m) / (M - 1)` of X (M, N) and the means m (N,) of its columns, float32."""
 
     @T.prim_func
-    def linear_entropy(
-        X: T.Tensor((M, K), "bfloat16"), W: T.Tensor((N, K), "bfloat16"), y: T.Tensor((M,), "int32")
-    ):
-        loss = T.empty((M,), "float32")
-        with T.Kernel(T.ceildiv(M, block_M)) as bx:
-            x = T.alloc_shared((block_M, K), "bfloat16")
-            w = T.alloc_shared((block_N, K), "bfloat16")
-            logits = T.alloc_fragment((block_M, block_N), "float32")
-            product = T.alloc_fragment((block_M, K), "float32")
-            most = T.alloc_fragment((block_M,), "float32")
-            before = T.alloc_fragment((block_M,), "float32")
-            total = T.alloc_fragment((block_M,), "float32")
-            wanted = T.alloc_fragment((block_M,), "float32")
-            T.copy(X[bx * block_M, 0], x)
-            T.fill(most, -1e30)
+    def covariance(X: T.Tensor((M, N), "float32"), m: T.Tensor((N,), "float32")):
+        C = T.empty((N, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(N, block_M)) as (bx, by):
+            left = T.alloc_shared((block_K, block_M), "float32")
+            right = T.alloc_shared((block_K, block_N), "float32")
+            total = T.alloc_fragment((block_M, block_N), "float32")
             T.clear(total)
-            for n in T.serial(T.ceildiv(N, block_N)):
-                T.copy(W[n * block_N, 0], w)
-                T.gemm(x, w, logits, transpose_B=True, clear_accum=True)
-                T.copy(most, before)
-                T.reduce_max(logits, most, dim=1, clear=False)
-                for i in T.Parallel(block_M):
-                    total[i] = total[i] * T.exp(before[i] - most[i])
-                for i, j in T.Parallel(block_M, block_N):
-                    logits[i, j] = T.exp(logits[i, j] - most[i])
-                T.reduce_sum(logits, total, dim=1, clear=False)
-            for i, k in T.Parallel(block_M, K):
-                weight = T.cast(W[y[bx * block_M + i], k], "float32")
-                product[i, k] = T.cast(x[i, k], "float32") * weight
-            T.reduce_sum(product, wanted, dim=1)
-            for i in T.Parallel(block_M):
-                loss[bx * block_M + i] = most[i] + T.log(total[i]) - wanted[i]
-        return loss
+            for k in T.serial(T.ceildiv(M, block_K)):
+                for i, j in T.Parallel(block_K, block_M):
+                    column = by * block_M + j
+                    left[i, j] = X[k * block_K + i, column] - m[column]
+                for i, j in T.Parallel(block_K, block_N):
+                    column = bx * block_N + j
+                    right[i, j] = X[k * block_K + i, column] - m[column]
+                T.gemm(left, right, total, transpose_A=True)
+            for i, j in T.Parallel(block_M, block_N):
+                C[by * block_M + i, bx * block_N + j] = total[i, j] / (M - 1.0)
+        return C
 
-    return linear_entropy
+    return covariance
 
 
 CASES = (
@@ -359,22 +271,10 @@ CASES = (
         {"block_M": (8, 16, 32, 64, 128), "block_H": (16, 32, 64, 128)},
     ),
     Case(
-        "linear and layer norm 512x256x320",
-        linear_norm,
-        {"M": 512, "N": 256, "K": 320},
-        {"block_M": (1, 4, 16, 64, 512), "block_K": (8, 32, 80, 320)},
-    ),
-    Case(
         "adapted linear 192x448x640, rank 16",
         adapted_linear,
         {"M": 192, "N": 448, "K": 640, "R": 16},
         {"block_M": (1, 8, 48, 192), "block_N": (16, 64, 448), "block_K": (16, 80, 640)},
-    ),
-    Case(
-        "rms norm and linear 224x512x640, bfloat16",
-        rms_linear,
-        {"M": 224, "N": 512, "K": 640},
-        {"block_M": (1, 8, 32, 224), "block_N": (16, 128, 512), "block_K": (16, 128, 640)},
     ),
     Case(
         "gated projection 200x600x720",
@@ -383,9 +283,9 @@ CASES = (
         {"block_M": (1, 8, 200), "block_N": (24, 120, 600), "block_K": (16, 90, 720)},
     ),
     Case(
-        "linear and cross entropy 240x3000x120, bfloat16",
-        linear_entropy,
-        {"M": 240, "N": 3000, "K": 120},
-        {"block_M": (1, 8, 40, 240), "block_N": (8, 40, 200, 1000, 3000)},
+        "covariance of columns 1000x320",
+        covariance,
+        {"M": 1000, "N": 320},
+        {"block_M": (8, 64, 320), "block_N": (8, 64, 320), "block_K": (8, 100, 1000)},
     ),
 )

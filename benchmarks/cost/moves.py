@@ -157,6 +157,29 @@ def pixel_shuffle(C: int, H: int, W: int, r: int, block_C: int, block_H: int, bl
     return pixel_shuffle
 
 
+def shifted_windows(
+    H: int, W: int, C: int, S: int, block_B: int, block_P: int, block_C: int
+) -> Any:
+    """Windows of S by S pixels, (H * W // S**2, S * S, C), of an image X (H, W, C), float32,
+    after its pixels went up and to the left by S // 2, around its edges.
+    """
+    wide = W // S
+
+    @T.prim_func
+    def shifted_windows(X: T.Tensor((H, W, C), "float32")):
+        Y = T.empty((H // S * wide, S * S, C), "float32")
+        grid = (T.ceildiv(C, block_C), T.ceildiv(S * S, block_P), T.ceildiv(H // S * wide, block_B))
+        with T.Kernel(*grid) as (bx, by, bz):
+            for a, i, j in T.Parallel(block_B, block_P, block_C):
+                window, pixel, channel = bz * block_B + a, by * block_P + i, bx * block_C + j
+                row = (window // wide * S + pixel // S + S // 2) % H
+                column = (window % wide * S + pixel % S + S // 2) % W
+                Y[window, pixel, channel] = X[row, column, channel]
+        return Y
+
+    return shifted_windows
+
+
 CASES = (
     Case(
         "transpose 1024x1024",
@@ -194,5 +217,11 @@ CASES = (
         pixel_shuffle,
         {"C": 10, "H": 72, "W": 100, "r": 3},
         {"block_C": (1, 5, 10), "block_H": (1, 9, 216), "block_W": (10, 60, 300)},
+    ),
+    Case(
+        "shifted windows of 8x8, 96x120x96",
+        shifted_windows,
+        {"H": 96, "W": 120, "C": 96, "S": 8},
+        {"block_B": (1, 12, 180), "block_P": (1, 8, 64), "block_C": (8, 96)},
     ),
 )

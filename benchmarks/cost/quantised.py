@@ -200,6 +200,36 @@ def packed_groups(M: int, G: int, D: int, block_M: int, block_G: int) -> Any:
     return packed_groups
 
 
+def small_floats(M: int, N: int, K: int, block_M: int, block_N: int, block_K: int) -> Any:
+    """`(X @ W.T) * s` of X (M, K) and s (N,), float32, and W (N, K), whose bytes Q, uint8, are a
+    sign, 4 bits of an exponent and 3 of a fraction; as float16 they are 256 times less.
+    """
+
+    @T.prim_func
+    def small_floats(
+        X: T.Tensor((M, K), "float32"), Q: T.Tensor((N, K), "uint8"), s: T.Tensor((N,), "float32")
+    ):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            left = T.alloc_shared((block_M, block_K), "float32")
+            right = T.alloc_shared((block_N, block_K), "float32")
+            total = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(total)
+            for k in T.serial(T.ceildiv(K, block_K)):
+                T.copy(X[by * block_M, k * block_K], left)
+                for i, j in T.Parallel(block_N, block_K):
+                    code = T.cast(Q[bx * block_N + i, k * block_K + j], "int32")
+                    bits = T.cast((code & 128) << 8 | (code & 127) << 7, "uint16")
+                    right[i, j] = T.cast(T.reinterpret(bits, "float16"), "float32")
+                T.gemm(left, right, total, transpose_B=True)
+            for i, j in T.Parallel(block_M, block_N):
+                column = bx * block_N + j
+                Y[by * block_M + i, column] = total[i, j] * (256.0 * s[column])
+        return Y
+
+    return small_floats
+
+
 CASES = (
     Case(
         "int4 matmul 64x512x1024",
@@ -244,5 +274,11 @@ CASES = (
         packed_groups,
         {"M": 800, "G": 30, "D": 40},
         {"block_M": (1, 800), "block_G": (1, 2, 3, 5, 6, 10, 15, 30)},
+    ),
+    Case(
+        "floats of 8 bits 40x600x960",
+        small_floats,
+        {"M": 40, "N": 600, "K": 960},
+        {"block_M": (1, 8, 40), "block_N": (8, 60, 600), "block_K": (16, 96, 960)},
     ),
 )

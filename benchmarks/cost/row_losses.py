@@ -249,6 +249,34 @@ def distillation(M: int, N: int, block_M: int, block_N: int) -> Any:
     return distillation
 
 
+def focal_loss(M: int, N: int, block_M: int, block_N: int) -> Any:
+    """Sums over the rows of `-w * (1 - p)**2 * log(p)` of X (M, N), bfloat16, in pieces: p is
+    sigmoid(x) and w is 0.25 where `on` (M, N), uint8, is; elsewhere sigmoid(-x) and 0.75.
+    """
+
+    @T.prim_func
+    def focal_loss(X: T.Tensor((M, N), "bfloat16"), on: T.Tensor((M, N), "uint8")):
+        loss = T.empty((M,), "float32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            part = T.alloc_fragment((block_M, block_N), "float32")
+            total = T.alloc_fragment((block_M,), "float32")
+            T.clear(total)
+            for k in T.serial(T.ceildiv(N, block_N)):
+                for i, j in T.Parallel(block_M, block_N):
+                    row, column = bx * block_M + i, k * block_N + j
+                    x, is_on = T.cast(X[row, column], "float32"), on[row, column] != 0
+                    margin, weight = T.if_then_else(is_on, x, -x), T.if_then_else(is_on, 0.25, 0.75)
+                    small = T.exp(-T.abs(margin))
+                    missed = T.if_then_else(margin > 0.0, small, 1.0) / (1.0 + small)
+                    logs = T.log(1.0 + small) - T.min(margin, 0.0)
+                    part[i, j] = weight * missed * missed * logs
+                T.reduce_sum(part, total, dim=1, clear=False)
+            T.copy(total, loss[bx * block_M])
+        return loss
+
+    return focal_loss
+
+
 CASES = (
     Case("cross entropy 256x16384", kernels.cross_entropy, {"M": 256, "N": 16384}, PIECES),
     Case(
@@ -273,5 +301,11 @@ CASES = (
         distillation,
         {"M": 120, "N": 6000},
         {"block_M": (1, 8, 120), "block_N": (8, 24, 80, 200, 600, 6000)},
+    ),
+    Case(
+        "focal loss 200x5000, bfloat16",
+        focal_loss,
+        {"M": 200, "N": 5000},
+        {"block_M": (1, 4, 20, 200), "block_N": (8, 40, 100, 5000)},
     ),
 )

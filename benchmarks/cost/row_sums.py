@@ -234,6 +234,35 @@ def plane_means(C: int, M: int, N: int, block_M: int = 8, block_C: int = 1) -> A
     return plane_means
 
 
+def row_histograms(M: int, N: int, B: int, block_M: int, block_B: int, block_N: int) -> Any:
+    """How often each of 0 ... B - 1 is in each row of X (M, N), uint8: (M, B) of int32. A block has
+    some of the numbers, and goes through its rows in pieces.
+    """
+
+    @T.prim_func
+    def row_histograms(X: T.Tensor((M, N), "uint8")):
+        Y = T.empty((M, B), "int32")
+        with T.Kernel(T.ceildiv(B, block_B), T.ceildiv(M, block_M)) as (bx, by):
+            tile = T.alloc_fragment((block_M, block_N), "int32")
+            same = T.alloc_fragment((block_M, block_N), "int32")
+            count = T.alloc_fragment((block_M,), "int32")
+            total = T.alloc_fragment((block_B, block_M), "int32")
+            T.clear(total)
+            for k in T.serial(T.ceildiv(N, block_N)):
+                T.copy(X[by * block_M, k * block_N], tile)
+                for b in T.serial(block_B):
+                    for i, j in T.Parallel(block_M, block_N):
+                        same[i, j] = T.if_then_else(tile[i, j] == bx * block_B + b, 1, 0)
+                    T.reduce_sum(same, count, dim=1)
+                    for i in T.Parallel(block_M):
+                        total[b, i] = total[b, i] + count[i]
+            for i, b in T.Parallel(block_M, block_B):
+                Y[by * block_M + i, bx * block_B + b] = total[b, i]
+        return Y
+
+    return row_histograms
+
+
 CASES = (
     Case("two moments 512x8192", moments, {"M": 512, "N": 8192}, PIECES),
     Case(
@@ -253,5 +282,11 @@ CASES = (
         plane_means,
         {"C": 256, "M": 64, "N": 64},
         {"block_M": (1, 4, 16, 64), "block_C": (1, 4, 16)},
+    ),
+    Case(
+        "histograms of rows 96x4000, 20 numbers",
+        row_histograms,
+        {"M": 96, "N": 4000, "B": 20},
+        {"block_M": (1, 8, 96), "block_B": (1, 5, 20), "block_N": (8, 400, 4000)},
     ),
 )

@@ -165,6 +165,36 @@ def advantages(M: int, L: int, block_M: int, block_L: int) -> Any:
     return advantages
 
 
+def drawdowns(M: int, L: int, block_M: int, block_L: int) -> Any:
+    """`1 - exp(x - p)`, p the largest x so far, along the rows of X (M, L), float32, logarithms of
+    prices; and the largest of each row.
+    """
+
+    @T.prim_func
+    def drawdowns(X: T.Tensor((M, L), "float32")):
+        Y, deepest = T.empty((M, L), "float32"), T.empty((M,), "float32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            tile = T.alloc_fragment((block_M, block_L), "float32")
+            peak = T.alloc_fragment((block_M, block_L), "float32")
+            before = T.alloc_fragment((block_M,), "float32")
+            most = T.alloc_fragment((block_M,), "float32")
+            T.fill(before, -1e30)
+            T.clear(most)
+            for k in T.serial(T.ceildiv(L, block_L)):
+                T.copy(X[bx * block_M, k * block_L], tile)
+                T.cummax(tile, peak, dim=1)
+                for i, j in T.Parallel(block_M, block_L):
+                    tile[i, j] = 1.0 - T.exp(tile[i, j] - T.max(peak[i, j], before[i]))
+                T.copy(tile, Y[bx * block_M, k * block_L])
+                T.reduce_max(tile, most, dim=1, clear=False)
+                for i in T.Parallel(block_M):
+                    before[i] = T.max(before[i], peak[i, block_L - 1])
+            T.copy(most, deepest[bx * block_M])
+        return Y, deepest
+
+    return drawdowns
+
+
 CASES = (
     Case("running sums 1024x1024", running_sums, {"M": 1024, "N": 1024}, {"block_M": ROWS}),
     Case("decaying sums 1024x1024", decaying_sums, {"M": 1024, "N": 1024}, COLUMNS),
@@ -185,5 +215,11 @@ CASES = (
         advantages,
         {"M": 360, "L": 840},
         {"block_M": (1, 8, 60, 360), "block_L": (1, 8, 56, 280, 840)},
+    ),
+    Case(
+        "drawdowns 240x2400",
+        drawdowns,
+        {"M": 240, "L": 2400},
+        {"block_M": (1, 2, 8, 240), "block_L": (8, 40, 240, 2400)},
     ),
 )

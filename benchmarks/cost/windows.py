@@ -236,6 +236,32 @@ def bilateral(H: int, W: int, block_H: int, block_W: int) -> Any:
     return bilateral
 
 
+def closing(H: int, W: int, block_H: int, block_W: int) -> Any:
+    """The least of 3 x 3 neighbours of the largest of 3 x 3 neighbours, X (H + 4, W + 4) to (H, W)
+    of float32; each block has what is between with an edge of 1.
+    """
+
+    @T.prim_func
+    def closing(X: T.Tensor((H + 4, W + 4), "float32")):
+        Y = T.empty((H, W), "float32")
+        with T.Kernel(T.ceildiv(W, block_W), T.ceildiv(H, block_H)) as (bx, by):
+            most = T.alloc_shared((block_H + 2, block_W + 2), "float32")
+            least = T.alloc_fragment((block_H, block_W), "float32")
+            T.fill(most, -T.infinity("float32"))
+            T.fill(least, T.infinity("float32"))
+            for down, along in T.grid(3, 3):
+                for i, j in T.Parallel(block_H + 2, block_W + 2):
+                    x = X[by * block_H + i + down, bx * block_W + j + along]
+                    most[i, j] = T.max(most[i, j], x)
+            for down, along in T.grid(3, 3):
+                for i, j in T.Parallel(block_H, block_W):
+                    least[i, j] = T.min(least[i, j], most[i + down, j + along])
+            T.copy(least, Y[by * block_H, bx * block_W])
+        return Y
+
+    return closing
+
+
 CASES = (
     Case("five-point stencil 1024x1024", stencil, {"M": 1024, "N": 1024}, ELEMENTS),
     Case(
@@ -267,5 +293,11 @@ CASES = (
         bilateral,
         {"H": 180, "W": 320},
         {"block_H": (1, 4, 20, 180), "block_W": (8, 40, 128, 320)},
+    ),
+    Case(
+        "closing of an image 240x360",
+        closing,
+        {"H": 240, "W": 360},
+        {"block_H": (1, 4, 24, 240), "block_W": (8, 40, 120, 360)},
     ),
 )
