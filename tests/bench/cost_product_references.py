@@ -73,6 +73,27 @@ def capped_attention(
     return torch.cat([capped, further], 2).softmax(2)[..., :-1] @ V
 
 
+def paged_attention(
+    Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, table: torch.Tensor, last: torch.Tensor
+) -> torch.Tensor:
+    keys, values = K[table.long()].flatten(1, 2), V[table.long()].flatten(1, 2)
+    seen = (torch.arange(keys.shape[1]) <= last[:, None])[:, None]
+    attention = torch.nn.functional.scaled_dot_product_attention
+    return attention(Q, keys, values, attn_mask=seen)
+
+
+def recurrent_layer(X: torch.Tensor, U: torch.Tensor) -> torch.Tensor:
+    states = [torch.zeros_like(X[0])]
+    for x in X:
+        states.append((x + states[-1] @ U).tanh())
+    return torch.stack(states[1:])
+
+
+def three_values(X: torch.Tensor, Q: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
+    codes = (Q[..., None].int() >> torch.tensor([0, 2, 4, 6]) & 3) - 1
+    return X @ codes.flatten(1).float().T * s
+
+
 REFERENCES: dict[str, Reference] = {
     "batched_gemv": (
         (3, M, N),
@@ -323,5 +344,38 @@ REFERENCES: dict[str, Reference] = {
         {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
         (9 * of(2, M, 16), of(2, N, 16), of(2, N, 16) + 1, of(2)),
         capped_attention,
+    ),
+    "dropped_linear": (
+        (M, N, K),
+        {"block_M": (1, 8, 32), "block_N": (8, 16, 64), "block_K": (8, 16, 48)},
+        (A, B, of(N), below(2, M, N, dtype=torch.uint8)),
+        lambda x, w, b, on: torch.nn.functional.gelu(x @ w.T + b) / 0.9 * on,
+    ),
+    "quadratic_forms": (
+        (M, K),
+        {"block_M": (1, 8, 32), "block_N": (8, 16, 48), "block_K": (16, 8, 48)},
+        (A, of(K, K) / K),
+        lambda x, a: (x @ a * x).sum(1),
+    ),
+    "paged_attention": (
+        (3, 6, 48, 16, 20, 12),
+        {"block_G": (1, 2, 6), "block_N": (8, 24, 48)},
+        (
+            *(of(3, 6, 16), of(20, 12, 16), of(20, 12, 16) + 1),
+            *(below(20, 3, 4), torch.tensor([0, 29, 47], dtype=torch.int32)),
+        ),
+        paged_attention,
+    ),
+    "recurrent_layer": (
+        (8, M, K),
+        {"block_L": (1, 4, 8), "block_B": (1, 8, 32)},
+        (of(8, M, K), of(K, K) / 7),
+        recurrent_layer,
+    ),
+    "three_values": (
+        (M, N, K),
+        {"block_M": (1, 8, 32), "block_N": (8, 16, 64), "block_K": (16, 12, 48)},
+        (A, below(255, N, K // 4, dtype=torch.uint8), of(N)),
+        three_values,
     ),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch.nn.functional import cross_entropy, huber_loss, kl_div
+from torch.nn.functional import cross_entropy, huber_loss, kl_div, multi_margin_loss
 
 from tests.bench.cost_inputs import BOTH, ROWS, M, N, Reference, X, Y, below, of
 
@@ -75,6 +75,24 @@ def great_circles(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     a, b = A.double()[:, :, None], B.double()[:, None]
     dot = a[0].sin() * b[0].sin() + a[0].cos() * b[0].cos() * (a[1] - b[1]).cos()
     return dot.acos().float()
+
+
+def turned_norm(
+    X: torch.Tensor, g: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor
+) -> torch.Tensor:
+    x = torch.nn.functional.rms_norm(X.float(), X.shape[2:], g, 1e-6)
+    turned = torch.complex(*x.chunk(2, 2)) * torch.complex(cosines, sines)[:, None]
+    return torch.cat([turned.real, turned.imag], 2).bfloat16()
+
+
+def random_normals(seeds: torch.Tensor) -> torch.Tensor:
+    x, bits = seeds.long()[:, None] + torch.arange(N), []
+    steps = (0x7FEB352D, 16), (0x846CA68B, 15), (0x9E3779B1, 16), (0x85EBCA77, 15)
+    for factor, shift in steps:
+        x = (x ^ x >> shift) * factor & 0xFFFFFFFF
+        bits.append((x >> 8).double())
+    distance = (-2 * ((bits[1] + 0.5) / 2**24).log()).sqrt()
+    return (distance * (2 * torch.pi * bits[3] / 2**24).cos()).float()
 
 
 REFERENCES: dict[str, Reference] = {
@@ -281,5 +299,29 @@ REFERENCES: dict[str, Reference] = {
         {"block_M": (1, 8, 32), "block_B": (1, 2, 6), "block_N": (8, 16, 64)},
         (below(7, M, N, dtype=torch.uint8),),
         lambda x: (x[..., None] == torch.arange(6)).sum(1).int(),
+    ),
+    "turned_norm": (
+        (M, 6, 16),
+        {"block_L": (1, 8, 32), "block_H": (1, 2, 6)},
+        (of(M, 6, 16).bfloat16(), of(16), of(M, 8).cos(), of(M, 8).sin()),
+        turned_norm,
+    ),
+    "column_log_sums": (
+        (M, N),
+        {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
+        (9 * X,),
+        lambda x: x.logsumexp(0),
+    ),
+    "random_normals": (
+        (M, N),
+        {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
+        (below(10**9, M),),
+        random_normals,
+    ),
+    "margin_loss": (
+        (M, N),
+        {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
+        (X.half(), below(N, M)),
+        lambda x, y: N * multi_margin_loss(x.float(), y.long(), reduction="none"),
     ),
 }

@@ -89,6 +89,11 @@ def shifted_windows(X: torch.Tensor) -> torch.Tensor:
     return parts.permute(0, 2, 1, 3, 4).reshape(24, 16, 20)
 
 
+def light_of_pixels(X: torch.Tensor) -> torch.Tensor:
+    x = X.float().permute(2, 0, 1) / 255
+    return torch.where(x > 0.04045, ((x + 0.055) / 1.055) ** 2.4, x / 12.92)
+
+
 REFERENCES: dict[str, Reference] = {
     "transpose": ((M, N), BOTH, (X,), lambda x: x.T),
     "channels_last": (
@@ -225,5 +230,17 @@ REFERENCES: dict[str, Reference] = {
         {"block_B": (1, 6, 24), "block_P": (1, 4, 16), "block_C": (4, 20, 20)},
         (of(16, 24, 20),),
         shifted_windows,
+    ),
+    "light_of_pixels": (
+        (M, N),
+        {"block_H": (1, 8, 32), "block_W": (8, 16, 64)},
+        (below(255, M, N, 3, dtype=torch.uint8),),
+        light_of_pixels,
+    ),
+    "medians": (
+        (M, N),
+        {"block_H": (1, 8, 32), "block_W": (8, 16, 64)},
+        (of(M + 2, N + 2),),
+        lambda x: x.unfold(0, 3, 1).unfold(1, 3, 1).flatten(2).median(2).values,
     ),
 }

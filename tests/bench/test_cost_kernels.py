@@ -18,7 +18,12 @@ from tests.bench import cost_product_references, cost_references, cost_window_re
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 TABLES = (cost_references, cost_product_references, cost_window_references)
 REFERENCES = {name: each for table in TABLES for name, each in table.REFERENCES.items()}
-ROUGH = {"biased_attention", "modulated", "rms_linear"}  # numbers of 16 bits on the way
+ROUGH = {
+    "biased_attention",
+    "modulated",
+    "rms_linear",
+    "turned_norm",
+}  # numbers of 16 bits on the way
 
 
 @pytest.fixture
