@@ -20,7 +20,17 @@ from tileworkbench.compiler.analysis.division import divide
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import add, binary, const, const_int, int_const, mul
 from tileworkbench.compiler.ir.effects import Access
-from tileworkbench.compiler.ir.expr import Binary, Buffer, Call, Expr, Load, Var
+from tileworkbench.compiler.ir.expr import (
+    Binary,
+    Buffer,
+    Call,
+    Cast,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    Var,
+)
 from tileworkbench.compiler.ir.loops import counting
 from tileworkbench.compiler.ir.rewrite import Rewriter, statements, substitute, walk
 from tileworkbench.compiler.ir.sizes import const_shape
@@ -52,6 +62,7 @@ _SCORES = {
     (Motion.STRIDED, False): 1,
     (Motion.STRIDED, True): -6,
 }
+_WORTH = 8  # operations on vectors that are worth a point
 
 
 def infer_layout(op: Parallel, context: Context) -> tuple[Vote, ...]:
@@ -166,9 +177,16 @@ def choose(op: Parallel, context: Context, but: Collection[Buffer] = ()) -> Plan
             for access in accesses
         ]
         score = sum(_SCORES.get(move, -1000) for move in moves)
+        score += _operations(op.body, varying | {op.vars[at]}) // _WORTH
         if score > best_score:
             best, best_score = Plan(at, lanes), score
     return best
+
+
+def _operations(body: Stmt, varying: frozenset[Var]) -> int:
+    """How many operations have a result that depends on one of some variables."""
+    kinds = Binary, Unary, Select, Cast, Call
+    return sum(isinstance(node, kinds) and depends_on(node, varying) for node in walk(body))
 
 
 def _is_long(op: Parallel) -> bool:
