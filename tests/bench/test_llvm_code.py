@@ -17,9 +17,9 @@ from tileworkbench.bench.llvm.costs import (
     ACCESSES,
     ADD,
     FREE,
+    LANES,
     LOADS,
     MULTIPLY,
-    SHUFFLE,
     STORES,
     Core,
     Costs,
@@ -356,7 +356,7 @@ def test_what_llvm_makes_no_instruction_of_is_free() -> None:
     )
     for name in ("%one", "%all", "%low", "%product", "%place"):
         assert not found[name].busy and found[name].instructions == 0, name
-    assert SHUFFLE in busy(found["%turned"])
+    assert LANES in busy(found["%turned"])
     assert busy(found["%sum"])[MULTIPLY] == 1.0
     assert found["%sum"].latency(0) == RATES.of(ACCUMULATED)
     assert found["%sum"].latency(1) == RATES.of(MULTIPLIED)
@@ -600,7 +600,7 @@ def test_an_element_waits_for_itself_only() -> None:
         lanes.append(f"%v{lane}")
     add, moved_ns = RATES.of(CHAIN), RATES.of(CHAIN) / 2
     # A lane goes out and is added to; the others go in one after the other meanwhile.
-    assert waits_ns("\n  ".join(steps)) < 2 * add + 8 * moved_ns
+    assert waits_ns("\n  ".join(steps)) < 3 * add + 8 * moved_ns
     again = "\n  ".join([*steps, "%z = extractelement <8 x float> %v7, i32 3"])
     assert costs_of(again.split("\n", 1)[1])["%z"] == FREE
 

@@ -15,11 +15,12 @@ from tests.bench.test_time_model import MACHINE
 from tileworkbench import kernels
 from tileworkbench.bench import measured_once, time_model
 from tileworkbench.bench import memory_rates as memory_rates_module
-from tileworkbench.bench.cpu_runs import Rows, _rows, near_of, rows_ns, rows_of
+from tileworkbench.bench.cpu_runs import Near, Rows, _rows, near_of, rows_ns, rows_of
 from tileworkbench.bench.cpu_work import grids
 from tileworkbench.bench.measured_once import MeasuredOnce
 from tileworkbench.bench.memory_rates import (
     RUNS,
+    SHARED,
     MemoryRates,
     assumed_memory,
     kept_part,
@@ -60,14 +61,17 @@ def test_a_cache_of_others_keeps_less() -> None:
 
 @pytest.mark.parametrize("lines", [0, 1, 16])
 def test_a_probe_reads_its_runs(lines: int) -> None:
-    """Four rows of 8 KiB, or all in a row; the area has ones, and zeros that are not read."""
-    size = 4 * 8192
+    """Four rows of 133 lines, or 8 pages in a row; the area has ones, and zeros that are not read,
+    where a run does not fit any more.
+    """
+    pitch = 133 * 64 if lines else 8192
+    size = 4 * pitch
     memory = np.zeros(size + (1 << 16), np.uint8)
-    runner = ProbeRunner(run_probe("load", lines, size, host_isa()), 1, memory=memory)
+    runner = ProbeRunner(run_probe("load", lines, size, host_isa(), pitch), 1, memory=memory)
     start = -memory.ctypes.data % 4096
     area = memory[start : start + size].view(np.float32)
     read = np.zeros(size // 4, bool).reshape(4, -1)
-    read[:, : (min(8, 8192 // (64 * lines)) * 64 * lines // 4) if lines else None] = True
+    read[:, : 133 // lines * lines * 16 if lines else None] = True
     area[:] = read.reshape(-1)
     runner.run(3)
     lanes = host_isa().lanes(4)
@@ -75,12 +79,13 @@ def test_a_probe_reads_its_runs(lines: int) -> None:
 
 
 def test_a_probe_stores_to_its_runs() -> None:
-    size = 4 * 8192
+    pitch = 133 * 64
+    size = 4 * pitch
     memory = np.zeros(size + (1 << 16), np.uint8)
-    ProbeRunner(run_probe("store", 4, size, host_isa()), 1, memory=memory).run(1)
+    ProbeRunner(run_probe("store", 4, size, host_isa(), pitch), 1, memory=memory).run(1)
     start = -memory.ctypes.data % 4096
     area = memory[start : start + size].view(np.float32).reshape(4, -1)
-    assert (area[:, : 8 * 4 * 16] == 1).all() and not area[:, 8 * 4 * 16 :].any()
+    assert (area[:, : 132 * 16] == 1).all() and not area[:, 132 * 16 :].any()
 
 
 def test_the_rates_of_this_machine_are_positive_and_longer_runs_take_longer() -> None:
@@ -175,18 +180,20 @@ def test_elements_that_lie_near_are_a_run_however_far_names_are() -> None:
 
 def test_few_rows_are_followed_and_many_leave_the_cache() -> None:
     few, several, many = (Rows(count, 64.0, 8256, True) for count in (16, 64, 1 << 14))
-    near = [near_of([each], CACHES.l2) for each in (few, several, many)]
-    assert near == [(1.0, 1.0), (0.0, 1.0), (0.0, 0.0)]
+    near = [near_of([each], CACHES.l1, CACHES.l2) for each in (few, several, many)]
+    assert near == [Near(1.0, 1.0, 1.0), Near(0.0, 1.0, 1.0), Near(0.0, 0.0, 0.0)]
     # Rows of different tensors count together; one row is followed anyway.
-    assert near_of([few] * 4 + [Rows(1, 4096.0, 0)], CACHES.l2)[0] == 0.0
+    together = near_of([few] * 4 + [Rows(1, 4096.0, 0)], CACHES.l1, CACHES.l2)
+    assert together.followed == 0.0
 
-    def time_ns(each: Rows, near: tuple[float, float]) -> float:
-        return rows_ns(each, 64 << 10, 500.0, RATES, "L3", False, near)
+    def time_ns(each: Rows, near: Near, second: str = "L2") -> float:
+        return rows_ns(each, 64 << 10, 500.0, RATES, "L3", False, near, second)
 
-    begun = {level: 1024 * RATES.begun_ns(level, False, 1) for level in ("L2", "L3")}
+    runs = {level: 1024 * RATES.run_ns(level, False, 1) for level in ("L2", SHARED, "L3")}
     assert time_ns(few, near[0]) == 500.0
-    assert time_ns(several, near[1]) == pytest.approx(500 + begun["L2"])
-    assert time_ns(many, near[2]) == pytest.approx(500 + begun["L3"])
+    assert max(500, runs["L2"]) < time_ns(several, near[1]) < 500 + runs["L2"]
+    assert time_ns(several, near[1], SHARED) > time_ns(several, near[1]) + 0.5 * runs["L2"]
+    assert time_ns(many, near[2]) == runs["L3"]
 
 
 def test_rows_that_are_powers_of_two_apart_share_few_places() -> None:
@@ -194,28 +201,40 @@ def test_rows_that_are_powers_of_two_apart_share_few_places() -> None:
     # 16 places of eight lines each, of which two rows need all: a run, and the line behind it.
     assert odd.pressure(1 << 20) == 256 * 128
     assert even.pressure(1 << 20) == 256 * 128 * (1 << 20) / (8 * 16 * 64)
-    assert near_of([odd], 1 << 20)[1] == 1.0
-    assert near_of([even], 1 << 20)[1] == 0.0
+    assert odd.pressure(1 << 20, 0) == 256 * 64
+    assert near_of([odd], CACHES.l1, 1 << 20).second == 1.0
+    assert near_of([even], CACHES.l1, 1 << 20).second == 0.0
+
+
+@pytest.mark.parametrize(
+    ("pitch", "second"),
+    [(4096, SHARED), (8192, SHARED), (4104, SHARED), (2048, "L2"), (4160, "L2"), (0, SHARED)],
+)
+def test_rows_a_page_apart_share_a_place_of_the_first_cache(pitch: int, second: str) -> None:
+    assert Rows(64, 64.0, pitch, True).second(CACHES.l1) == second
+    assert Rows(1, 64.0, pitch, True).second(CACHES.l1) == "L2"
 
 
 def test_rows_that_do_not_go_on_begin_anew() -> None:
+    near = Near(1.0, 1.0, 1.0)
     short, long = (Rows(8, run, 16384, False) for run in (64.0, 8192.0))
-    found = [
-        rows_ns(each, 64 << 10, 500.0, RATES, "DRAM", True, (1.0, 1.0)) for each in (short, long)
-    ]
+    found = [rows_ns(each, 64 << 10, 500.0, RATES, "DRAM", True, near) for each in (short, long)]
     assert found == [pytest.approx(1024 * RATES.run_ns("DRAM", True, 1)), 500.0]
     # Half a line each: every row is a line of its own.
-    half = rows_ns(replace(short, run=32.0), 64 << 10, 0.0, RATES, "L3", False, (1.0, 1.0))
-    begun_ns = 1024 * RATES.begun_ns("L3", False, 1) + 1024 * RATES.run_ns("L3", False, 1)
-    assert half == pytest.approx(begun_ns)
+    half = rows_ns(replace(short, run=32.0), 64 << 10, 0.0, RATES, "L3", False, near)
+    assert half == pytest.approx(2048 * RATES.run_ns("L3", False, 1))
     # What the kernel fetches itself takes as long as whole lines in a row.
-    fetched = replace(short, run=32.0, fetched=True)
-    assert rows_ns(fetched, 64 << 10, 5e5, RATES, "DRAM", False, (1.0, 1.0)) == 1e6
+    fetched = replace(short, run=32.0, goes_on=True, fetched=True)
+    far = Near(0.0, 0.0, 1.0)
+    assert rows_ns(fetched, 64 << 10, 5e5, RATES, "DRAM", False, far) == 1e6
 
 
-def test_runs_catch_up_with_rows() -> None:
-    begun = [RATES.begun_ns("L3", False, lines) for lines in (0.5, 1, 4, 16)]
-    assert begun[0] == begun[1] > begun[2] > begun[3] == 0.0
+@pytest.mark.parametrize("first", [0.0, 0.5, 1.0])
+def test_the_rest_of_a_line_is_in_the_first_cache_or_the_second(first: float) -> None:
+    eighths = Rows(64, 8.0, 4160, True)
+    near = Near(1.0, 1.0, first)
+    more_ns = rows_ns(eighths, 64 << 10, 500.0, RATES, "L3", False, near) - 500.0
+    assert more_ns == pytest.approx((1 - first) * 7 * 1024 * RATES.run_ns("L2", False, 1))
 
 
 def test_data_in_a_row_take_what_they_usually_do() -> None:
@@ -297,10 +316,18 @@ def test_the_rest_of_a_row_is_part_of_it() -> None:
 
 def test_near_rows_are_foreseen_in_the_second_cache_only() -> None:
     near, far = (Rows(64, 64.0, pitch, True) for pitch in (960, 1088))
-    for level, parts in (("L2", (0.0, 1.0)), ("L3", (0.0, 0.0))):
-        times = [rows_ns(each, 1 << 16, 500.0, RATES, level, False, parts) for each in (near, far)]
+    for level, kept in (("L2", Near(0.0, 1.0)), ("L3", Near(0.0, 0.0))):
+        times = [rows_ns(each, 1 << 16, 500.0, RATES, level, False, kept) for each in (near, far)]
         assert (times[0] == 500.0) == (level == "L2")
         assert times[1] > 500.0
+
+
+def test_runs_of_the_second_cache_overlap_with_nothing_before_it() -> None:
+    rows, kept = Rows(64, 64.0, 1088, True), Near(0.0, 1.0)
+    run_ns = 1024 * RATES.run_ns("L2", False, 1)
+    for straight_ns in (0.5 * run_ns, 2 * run_ns):
+        time_ns = rows_ns(rows, 1 << 16, straight_ns, RATES, "L2", False, kept)
+        assert time_ns == max(straight_ns, run_ns)
 
 
 def test_runs_of_the_second_cache_are_no_powers_of_two_apart(
@@ -316,7 +343,7 @@ def test_runs_of_the_second_cache_are_no_powers_of_two_apart(
     monkeypatch.setattr(memory_rates_module, "touched_memory", lambda size: np.zeros(0, np.uint8))
     monkeypatch.setattr(processor, "cache_sizes", lambda: caches)
     memory_rates_module.measure_memory()
-    assert pitches.pop(caches.l2 // 2) == {320}
+    assert pitches.pop(caches.l2 // 2) == {0, 320}  # those that share places of the first besides
     assert set().union(*pitches.values()) == {0}
 
 

@@ -98,7 +98,7 @@ def test_a_port_never_does_more_than_a_cycle_has(taken: list[tuple[int, float]])
 def test_short_chains_are_hidden_and_long_ones_seen() -> None:
     """Where half of a chain's latency is seen of 96, of a few nothing is, and of many most."""
     of = core(chains=2.0)
-    assert of.rates.window == 96 + 1
+    assert of.rates.window == 96 / 2 + 1
     assert cycles(chain(8), of) == pytest.approx(8, rel=0.05)
     assert cycles(chain(400), of) > 0.7 * 400 * 4
 

@@ -10,6 +10,7 @@ import tileworkbench as tw
 import tileworkbench.language as T
 from tileworkbench.bench import cpu_work
 from tileworkbench.bench.ceilings import LEVELS, TYPES
+from tileworkbench.bench.memory_rates import assumed_memory
 from tileworkbench.bench.operation_rates import OperationRates, assumed_rates
 from tileworkbench.bench.points import Ceiling, Machine
 from tileworkbench.bench.time_model import Prediction, norm, predict_time, share_alone
@@ -83,8 +84,8 @@ def test_blocks_that_stand_for_a_grid_are_spread() -> None:
 
 def test_text() -> None:
     found = Prediction(100.0, 5.0, {"L3": 0.0, "DRAM": 20.0}, 6.0, 2)
-    assert found.total_us == pytest.approx((105.0**1.6 + 20.0**1.6) ** (1 / 1.6) + 6)
-    assert str(found) == "115.6 µs (compute 100, packing 5, DRAM 20, overhead 6)"
+    assert found.total_us == pytest.approx((105.0**2 + 20.0**2) ** (1 / 2) + 6)
+    assert str(found) == "112.9 µs (compute 100, packing 5, DRAM 20, overhead 6)"
     alone = replace(found, alone_us=55.0)
     assert alone.total_us == pytest.approx((50.0**1.6 + 20.0**1.6) ** (1 / 1.6) + 55 + 6)
 
@@ -127,7 +128,7 @@ def test_the_second_cache_is_busy_beside_what_lies_behind_it() -> None:
 
 
 def test_rows_that_are_loaded_and_stored_wait_at_the_same_time() -> None:
-    """Narrow columns that are copied take no longer than the longer of reading and writing them."""
+    """Narrow columns that are copied take less than reading them and writing them."""
 
     def columns(reads: bool, writes: bool):
         @T.prim_func
@@ -150,4 +151,6 @@ def test_rows_that_are_loaded_and_stored_wait_at_the_same_time() -> None:
         return sum(predict_time(lowered, MACHINE, 1).memory_us.values())
 
     stored, both = memory_us(False, True), memory_us(True, True)
-    assert stored < both < 1.35 * stored
+    lines = 2048 * 1024 // 16
+    loaded = lines * assumed_memory().run_ns("L3", False, 1) / 1e3
+    assert max(stored, loaded) < both < 0.95 * (stored + loaded)

@@ -6,7 +6,9 @@ lines of a row, not the next row, so a run of lines begins anew in each (`memory
 - where the loops come back to the same rows a little further on, the lines behind the runs wait in
   the second cache, and of a few rows in the first one, too. The second one has to give them up
   where there are many rows, or fewer that are powers of two apart, which share few of its places;
-- else the runs come from the level that has the tensor, unless the kernel fetches them ahead.
+  in the first one such rows come in slower;
+- else the runs come from the level that has the tensor, unless the kernel fetches them ahead;
+- of runs that are shorter than a line, the next one finds it in the first cache or the second.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from collections.abc import Collection, Iterator, Sequence
 from tileworkbench.bench.cpu_block import Env, GridWork
 from tileworkbench.bench.cpu_reuse import kept
 from tileworkbench.bench.cpu_terms import shift
-from tileworkbench.bench.memory_rates import LINE_BYTES, PAGE_BYTES, MemoryRates
+from tileworkbench.bench.memory_rates import LINE_BYTES, PAGE_BYTES, SHARED, MemoryRates
 from tileworkbench.compiler.analysis.steps import trips
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import stmt as st
@@ -27,8 +29,11 @@ from tileworkbench.compiler.ir.rewrite import substitute
 
 _WAYS = 8  # lines that each place of a cache has room for
 _GAP = 12  # bytes between elements of a run: every second or fourth of a line
-_NEAR = 1024  # bytes between rows that the processor foresees as if they were one
 _SOON = 9  # iterations after which an address may have come back
+_NEAR = 1024  # bytes between rows that the processor foresees as if they were one
+_BESIDE = 8  # rows that come in at the same time
+_SHARED = 1  # place of the first cache that is not enough for them
+_OVERLAP = 3.0  # the norm of lines on their way into the second cache, and from there
 _FOLLOWED = 32  # rows that it follows at once: all of half as many, none of twice as many
 
 
@@ -55,14 +60,25 @@ class Rows:
         """Lines of the cache in a run."""
         return max(self.run / LINE_BYTES, 1.0)
 
-    def pressure(self, cache: int) -> float:
-        """Bytes of a cache of so many that the runs of all rows take, with the line behind each;
-        more where they share few of its places.
+    def second(self, first_cache: int) -> str:
+        """What the second cache is for them, by the size of the first one."""
+        period = max(_period(first_cache), LINE_BYTES)
+        places = {at * self.pitch % period // LINE_BYTES for at in range(min(_BESIDE, self.count))}
+        return SHARED if len(places) <= _SHARED < self.count else "L2"
+
+    def pressure(self, cache: int, behind: int = 1) -> float:
+        """Bytes of a cache of so many that the runs of all rows take, with so many lines behind
+        each; more where they share few of its places.
         """
-        period = 1 << (cache // _WAYS).bit_length() - 1
+        period = _period(cache)
         apart = period / math.gcd(self.pitch, period)
         room = _WAYS * min(apart * self.lines * LINE_BYTES, period)
-        return self.count * (self.lines + 1) * LINE_BYTES * cache / room
+        return self.count * (self.lines + behind) * LINE_BYTES * cache / room
+
+
+def _period(cache: int) -> int:
+    """Bytes after which addresses share places of a cache of so many."""
+    return 1 << (cache // _WAYS).bit_length() - 1
 
 
 def rows_of(grid: GridWork, cache: float, fetched: Collection[Buffer] = ()) -> dict[Buffer, Rows]:
@@ -134,13 +150,23 @@ def _accesses(
             yield use.buffer, substitute(use.indices[0], names), loops
 
 
-def near_of(rows: Collection[Rows], cache: int) -> tuple[float, float]:
-    """Which part of what is behind the runs of all rows is fetched ahead of their use into the
-    first cache, and which part the second one, of so many bytes, keeps until then.
+@dataclass(frozen=True, slots=True)
+class Near:
+    """What is near when the loops come back to rows: which part of the lines behind all runs is in
+    the first cache and in the second, and which part of the lines in them in the first.
     """
+
+    followed: float
+    second: float
+    first: float = 0.0
+
+
+def near_of(rows: Collection[Rows], first: int, second: int) -> Near:
+    """What caches of so many bytes keep of all rows."""
     several = [each for each in rows if each.count > 1]
     followed = kept(sum(each.count for each in several), _FOLLOWED)
-    return followed, kept(sum(each.pressure(cache) for each in several), cache)
+    behind = kept(sum(each.pressure(second) for each in several), second)
+    return Near(followed, behind, kept(sum(each.pressure(first, 0) for each in several), first))
 
 
 def rows_ns(
@@ -150,28 +176,29 @@ def rows_ns(
     rates: MemoryRates,
     level: str,
     stored: bool,
-    near: tuple[float, float],
+    near: Near,
+    second: str = "L2",
 ) -> float:
     """Nanoseconds of `bytes_` of a tensor from `level`, which would take `straight_ns` in a row,
-    where so much of what is behind the runs is `near`.
+    where so much is `near`, and the second cache is `second`.
     """
     if rows.count <= 1 or rows.run >= PAGE_BYTES:
         return straight_ns
-
     runs = bytes_ / max(rows.run, LINE_BYTES)
-
-    def begun_ns(source: str) -> float:
-        is_foreseen = source == "L2" and rows.pitch < _NEAR
-        each_ns = 0.0 if is_foreseen else rates.begun_ns(source, stored, rows.lines)
-        # Of shorter runs than a line, the next one finds it only where it is near.
-        return runs * each_ns + (bytes_ / rows.run - runs) * rates.run_ns(source, stored, 1)
-
-    followed, in_l2 = near if rows.goes_on else (0.0, 0.0)
-    near_ns = straight_ns + (1 - followed) * begun_ns("L2")
+    again = bytes_ / rows.run - runs  # of the same line
+    begun_ns = runs * rates.run_ns(second, stored, rows.lines)
+    if rows.pitch < _NEAR:
+        near_ns = straight_ns
+    elif level == "L2":
+        near_ns = max(straight_ns, begun_ns)
+    else:
+        near_ns = float((straight_ns**_OVERLAP + begun_ns**_OVERLAP) ** (1 / _OVERLAP))
     if rows.fetched:
         far_ns = straight_ns * max(LINE_BYTES / rows.run, 1.0)
-    elif level == "DRAM":  # where a page begins anew as well
-        far_ns = max(straight_ns, runs * rates.run_ns(level, stored, rows.lines))
     else:
-        far_ns = straight_ns + begun_ns(level)
-    return in_l2 * near_ns + (1 - in_l2) * max(far_ns, near_ns)
+        far_ns = max(runs * rates.run_ns(level, stored, rows.lines), near_ns)
+    if not rows.goes_on:
+        return far_ns + again * rates.run_ns(level, stored, 1)
+    near_ns = near.followed * straight_ns + (1 - near.followed) * near_ns
+    again_ns = again * (1 - near.first) * rates.run_ns(second, stored, 1)
+    return near.second * near_ns + (1 - near.second) * far_ns + again_ns

@@ -5,7 +5,9 @@ A run of lines in one page is fetched with what its first lines have under way a
 some dozen lines on is the processor's prefetcher ahead. Runs are loaded or stored to, column after
 column. Those of the second cache are a few lines more than a page's multiple apart, so that the
 cache can hold them; those from behind it are powers of two apart, as rows are that it cannot hold.
-Each is measured once (about a second) and kept with the machine.
+Such rows share a few places of the first cache, too, where lines come in slower: runs of the second
+cache are measured with them as well. Each is measured once (about a second) and kept with the
+machine.
 
 `kept_part` is how much of the last cache can be filled before it begins to lose data: others use it
 as well, other guests of the host too. It follows from the times of reads of half its size and more,
@@ -36,21 +38,22 @@ RUNS = (1, 4, 16, 64)
 
 _APART = 2 * PAGE_BYTES
 _ODD = 5 * LINE_BYTES  # more, for the second cache
-_CAUGHT_UP = 10.0  # lines of a run, after which it is as if in a row
-_COLUMNS = 8  # runs of a row that are walked
 _LARGEST = 256 << 20  # bytes walked of memory, unless the last cache is larger
 _TIMES = 5  # each is measured, of which the median counts
 _LEAST_RUNS = 10_000  # of a measurement, or the call would count
-_SCHEMA = 5
+_SCHEMA = 6
 _KEPT_PART = "kept part"
-_LEVELS = ("L2", "L3", "DRAM")
+SHARED = "L2 shared"
+"""The second cache for rows that share a few places of the first one."""
+_LEVELS = ("L2", SHARED, "L3", "DRAM")
 _BEHIND = ("L3", "DRAM")  # the caches of a core
 _PARTS = (1 / 2, 5 / 8, 3 / 4)  # of the last cache
 
 # An EPYC of 2024 (Zen 5), for machines that are only described.
 _ASSUMED: Mapping[str, tuple[float, ...]] = {
-    **{"L2 load": (1.3, 2.5, 7.8, 31.0), "L2 store": (1.0, 2.5, 8.1, 31.0)},
-    **{"L3 load": (3.0, 4.5, 12.0, 40.0), "L3 store": (8.3, 10.0, 16.0, 38.0)},
+    **{"L2 load": (1.0, 2.5, 7.8, 31.0), "L2 store": (0.9, 2.5, 8.1, 31.0)},
+    **{f"{SHARED} load": (2.2, 3.9, 7.8, 31.0), f"{SHARED} store": (2.0, 3.9, 8.1, 31.0)},
+    **{"L3 load": (3.0, 4.5, 12.0, 40.0), "L3 store": (4.0, 8.0, 16.0, 38.0)},
     **{"DRAM load": (5.5, 17.0, 60.0, 110.0), "DRAM store": (8.5, 15.0, 55.0, 110.0)},
 }
 
@@ -80,14 +83,6 @@ class MemoryRates:
         place = max(math.log(max(lines, 1.0)), 0.0)
         return math.exp(float(np.interp(place, np.log(RUNS), np.log(np.maximum(times, 1e-3)))))
 
-    def begun_ns(self, level: str, stored: bool, lines: float) -> float:
-        """What a run of so many lines of a cache takes more than lines in a row: less the longer it
-        is, for the processor catches up.
-        """
-        in_row_ns = self.run_ns(level, stored, RUNS[-1]) / RUNS[-1]
-        left = 1 - math.log(min(max(lines, 1.0), _CAUGHT_UP)) / math.log(_CAUGHT_UP)
-        return left * max(self.run_ns(level, stored, 1) - in_row_ns, 0.0)
-
     def usual(self, level: str, gb_s: float) -> float:
         """How many times as long as at the ceiling of one thread, so many GB/s, data in a row
         usually take.
@@ -112,7 +107,7 @@ def measure_memory() -> Numbers:
     """Measure all runs on one thread, and the last cache."""
     caches = processor.cache_sizes()
     largest = min(4 * max(caches.l3, 4 * caches.l2), max(_LARGEST, 2 * caches.l3))
-    sizes = {"L2": caches.l2 // 2, "L3": caches.l3 // 4, "DRAM": largest}
+    sizes = {"L2": caches.l2 // 2, SHARED: caches.l2 // 2, "L3": caches.l3 // 4, "DRAM": largest}
     memory = touched_memory(largest + (1 << 20))
     times = dict[str, float]()
     for level, size in sizes.items():
@@ -161,7 +156,7 @@ def _usual_ns(
     """Nanoseconds of a run, the median of some walks; of all memory in a row for no lines."""
     runner = ProbeRunner(run_probe(kind, lines, size, host_isa(), pitch), 1, memory=memory)
     rows = max(size // pitch, 1)
-    runs = rows * _columns(lines) if lines else 1
+    runs = rows * _columns(lines, pitch) if lines else 1
     repeats = -(-_LEAST_RUNS // runs) if lines else 1
     runner.run(repeats)
     taken = []
@@ -172,20 +167,21 @@ def _usual_ns(
     return statistics.median(taken) / runs / repeats
 
 
-def _columns(lines: int) -> int:
-    return min(_COLUMNS, _APART // (lines * LINE_BYTES))
+def _columns(lines: int, pitch: int) -> int:
+    """Runs of a row."""
+    return pitch // (lines * LINE_BYTES)
 
 
 def run_probe(kind: str, lines: int, size: int, isa: Isa, pitch: int = _APART) -> Probe:
     """Walks runs of so many lines down the rows of `size` bytes, `pitch` bytes from one to the
-    next, some columns of them, or all bytes in a row for 0 lines. ``load`` leaves the sums of what
+    next, column after column, or all bytes in a row for 0 lines. ``load`` leaves the sums of what
     it has read in the first vector.
     """
     writer = FunctionWriter("work", "void", "ptr %area, i64 %bytes, i64 %repeats")
     vector = VectorType("float", isa.lanes(4))
     row_bytes = pitch if lines else PAGE_BYTES
     run_bytes = lines * LINE_BYTES or PAGE_BYTES
-    columns = _columns(lines) if lines else 1
+    columns = _columns(lines, pitch) if lines else 1
     step = isa.vector_bits // 8
 
     def run(row: str, column: str, sums: list[str]) -> list[str]:

@@ -2,8 +2,9 @@
 
 Each is the loop of a probe (`probes.py`): functions on vectors that do not depend on each other, as
 the emitter of kernels writes them, so that throughput counts; and two chains, whose steps wait for
-each other, so that latency counts. They are measured once (about a second) and kept with the
-machine for all processes, the least of every sample; `assumed_rates` has those of a machine of
+each other, so that latency counts. Which ports do an operation is told by what goes on beside it:
+where sums take longer, ports for sums do. They are measured once (about two seconds) and kept with
+the machine for all processes, the least of every sample; `assumed_rates` has those of a machine of
 which only the peak is known.
 """
 
@@ -11,12 +12,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
 from tileworkbench.bench.measured_once import MeasuredOnce
 from tileworkbench.bench.probes import Probe, ProbeRunner, chain_probe, host_isa, module_text
+from tileworkbench.compiler.emit.llvm.extrema import emit_extremum
 from tileworkbench.compiler.emit.llvm.isa import Isa
 from tileworkbench.compiler.emit.llvm.text import FunctionWriter, VectorType
 from tileworkbench.compiler.emit.llvm.vector_math import emit_vector_math, write_vector_math
@@ -41,10 +43,30 @@ not: as much of their latency as a core does not hide."""
 HALVED = (SIMPLE, LOAD, STORE, ACCESS, DIVISION)
 """What is measured of vectors of half as many lanes besides: some processors do two at once."""
 
+COMPARISON, LARGER, EXTREMUM, CONVERSION, SHIFT, INTEGER_PRODUCT = (
+    *("comparison", "larger", "extremum", "conversion", "shift", "integer product"),
+)
+SHUFFLE, PERMUTATION, WIDENING, NARROWING = "shuffle", "permutation", "widening", "narrowing"
+MIXED = (
+    *(COMPARISON, LARGER, EXTREMUM, CONVERSION, SHIFT, INTEGER_PRODUCT),
+    *(SHUFFLE, PERMUTATION, WIDENING, NARROWING),
+)
+"""What is measured beside others: a comparison with the choice it is made for, the choice of the
+larger of what is compared, a maximum as kernels have it, lanes of one vector and of two, and
+conversions to twice as many bits and half as many."""
+
+BESIDE = ("logic", "sums", "products")
+"""What a result goes into: an operation that any port for arithmetic does, and two that some do."""
+
+AFTER = "after itself"
+"""One of `MIXED`, and a multiply-add, that wait for each other: LLVM would take a simpler operation
+out of the chain."""
+
 FUNCTIONS = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "erf", "sin", "cos", "sigmoid")
 """Functions with a cost of their own; others cost what `erf` does."""
 
-_SCHEMA = 9
+_SCHEMA = 11
+_SLIGHT = 0.2  # of a load: less than that is no share of a port
 _INDEPENDENT = 8  # vectors of an iteration
 _SUMS = 12  # of them where two operations wait for each other
 _SWEEPS, _RUNS, _RUN_NS = 12, 5, 300_000
@@ -70,6 +92,10 @@ _ASSUMED: Mapping[str, float] = {
     "half division": 3.0,
     **{"exp": 5.0, "exp2": 4.0, "log": 11.0, "log2": 11.0, "sqrt": 5.0, "rsqrt": 8.0},
     **{"tanh": 11.0, "erf": 6.0, "sin": 24.0, "cos": 24.0, "sigmoid": 7.0},
+    **{f"{name} beside logic": 0.8 for name in MIXED},
+    **{f"{name} beside sums": 1.0 for name in MIXED},
+    **{f"{name} beside products": 0.5 for name in MIXED},
+    **{f"{name} {AFTER}": 5.0 for name in MIXED},
 }
 
 
@@ -85,13 +111,36 @@ class OperationRates:
 
     @property
     def window(self) -> float:
-        """Operations on vectors that a core has inside at once, as chains of multiply-adds tell:
-        where each leaves after those before it, n of n + window of a chain's latency are seen. No
-        limit where chains were not measured.
+        """Operations on vectors that wait inside a core at once, as chains of multiply-adds tell:
+        one begins when there is room for its first, and those before it have done parts of theirs.
+        No limit where chains were not measured.
         """
         if CHAINS not in self.vector_ns:
             return math.inf
-        return CHAIN_LENGTH * max(self.of(MULTIPLIED) / self.of(CHAINS) - 1.0, 0.0) + 1.0
+        seen = self.of(CHAINS) / self.of(MULTIPLIED)
+        left = (1 - number * seen for number in range(1, CHAIN_LENGTH))
+        return CHAIN_LENGTH * sum(max(part, 0.0) for part in left) + 1.0
+
+    def shares(self, name: str) -> tuple[float, float, float]:
+        """What one of `MIXED` takes of all ports for arithmetic, of those for sums, and of those
+        for products: nanoseconds by which each of `BESIDE` is longer with it.
+        """
+        usual = 2 * self.of(SIMPLE), self.of(LOAD) + 2 * self.of(SIMPLE), self.of(LOAD)
+        logic, sums, products = (
+            self.vector_ns.get(f"{name} beside {other}", default)
+            for other, default in zip(BESIDE, usual, strict=True)
+        )
+        own, other = (
+            longer if (longer := each - self.of(LOAD)) > _SLIGHT * self.of(LOAD) else 0.0
+            for each in (sums, products)
+        )
+        return max(logic - self.of(INTEGER), self.of(SIMPLE)), own, other
+
+    def latency(self, name: str) -> float:
+        """Until the result of one of `MIXED` is there."""
+        usual = self.of(CHAIN) + self.of(MULTIPLIED)
+        chain = self.vector_ns.get(f"{name} {AFTER}", usual)
+        return max(chain - self.of(MULTIPLIED), self.of(CYCLE))
 
     def half(self, name: str) -> float:
         """The time of one of `HALVED` on a vector of half as many lanes, or fewer."""
@@ -154,6 +203,9 @@ def operation_probe(name: str, isa: Isa) -> Probe:
     writer = FunctionWriter("work", "void", "ptr %area, i64 %bytes, i64 %repeats")
     if name in FUNCTIONS:
         return _function_probe(writer, vector, name, isa)
+    for operation in MIXED:
+        if name.startswith(operation):
+            return _mixed_probe(writer, vector, operation, name.split()[-1], isa)
     if name == FORWARD:
         return _forward_probe(writer, vector)
     if name == CYCLE:
@@ -204,6 +256,98 @@ def _independent(
     ends = writer.counted_loop("%repeats", 1, iteration, starts)
     for place, value in zip(places, ends, strict=True):
         writer.do(f"store {vector} {value}, ptr {place}, align {size}")
+
+
+def _mixed_probe(
+    writer: FunctionWriter, vector: VectorType, operation: str, other: str, isa: Isa
+) -> Probe:
+    """Vectors that are loaded each time, one of `MIXED` on each, and what adds its result up; or
+    one vector, on which it and what adds to it follow each other.
+    """
+    is_chain = other == AFTER.split()[-1]
+    count = 1 if is_chain else _INDEPENDENT
+    places = [_place(writer, vector, number) for number in range(count + 2)]
+    loads = [writer.let(f"load {vector}, ptr {place}, align 4") for place in places[-2:]]
+    whole = vector.of("i32")
+
+    def add_up(total: str, value: str) -> str:
+        if other == "sums":
+            return writer.let(f"fadd {vector} {total}, {value}")
+        if other == "products" or is_chain:
+            return _fused(writer, vector, (total, loads[0], value), isa.fma)
+        return cast(writer.let(f"xor {whole} {bits(total)}, {bits(value)}"), whole, vector)
+
+    def cast(value: str, source: VectorType, kind: VectorType) -> str:
+        return writer.let(f"bitcast {source} {value} to {kind}")
+
+    def bits(value: str) -> str:
+        return cast(value, vector, whole)
+
+    def iteration(counter: str, totals: list[str]) -> list[str]:
+        made = list[str]()
+        for total, place in zip(totals, places[:-2], strict=True):
+            value = writer.let(f"load volatile {vector}, ptr {place}, align 4")
+            if is_chain:
+                before = _mixed(writer, vector, operation, (total, *loads), isa)
+                made.append(add_up(before, value))
+            else:
+                result = _mixed(writer, vector, operation, (value, *loads), isa)
+                made.append(add_up(total, result))
+        return made
+
+    starts = [(vector, vector.constant(0.0))] * count
+    ends = writer.counted_loop("%repeats", 1, iteration, starts)
+    for place, value in zip(places[:-2], ends, strict=True):
+        writer.do(f"store {vector} {value}, ptr {place}, align 4")
+    return Probe(f"{operation} {other}", module_text(writer), count)
+
+
+def _mixed(
+    writer: FunctionWriter, vector: VectorType, name: str, values: tuple[str, ...], isa: Isa
+) -> str:
+    """One of `MIXED`, on the first of some values."""
+    value, second, third = values
+    lanes, whole, long = vector.lanes, vector.of("i32"), VectorType("double", vector.lanes // 2)
+
+    def on_integers(operation: str, other: str) -> str:
+        number = writer.let(f"bitcast {vector} {value} to {whole}")
+        made = writer.let(f"{operation} {whole} {number}, {other}")
+        return writer.let(f"bitcast {whole} {made} to {vector}")
+
+    def lanes_of(source: VectorType, first: str, other: str, numbers: Iterable[int | str]) -> str:
+        mask = ", ".join(f"i32 {number}" for number in numbers)
+        count = mask.count("i32")
+        text = f"shufflevector {source} {first}, {source} {other}, <{count} x i32> <{mask}>"
+        return writer.let(text)
+
+    if name in (COMPARISON, LARGER):
+        is_less = writer.let(f"fcmp olt {vector} {value}, {second}")
+        chosen = f"{vector} {third if name == COMPARISON else second}, {vector} {value}"
+        return writer.let(f"select {vector.of('i1')} {is_less}, {chosen}")
+    if name == EXTREMUM:
+        return emit_extremum(writer, isa, "max", vector, value, second)
+    if name == CONVERSION:
+        number = writer.let(f"bitcast {vector} {value} to {whole}")
+        return writer.let(f"sitofp {whole} {number} to {vector}")
+    if name == SHIFT:
+        return on_integers("shl", whole.constant(3))
+    if name == INTEGER_PRODUCT:
+        return on_integers("mul", whole.constant(0x5BD1E995))
+    if name == SHUFFLE:
+        return lanes_of(vector, value, "poison", ((7 * lane + 3) % lanes for lane in range(lanes)))
+    if name == PERMUTATION:
+        both = ((7 * lane + 3) % (2 * lanes) for lane in range(lanes))
+        return lanes_of(vector, value, second, both)
+    if name == WIDENING:
+        half = VectorType("float", lanes // 2)
+        part = lanes_of(vector, value, "poison", range(lanes // 2))
+        made = writer.let(f"fpext {half} {part} to {long}")
+        return writer.let(f"bitcast {long} {made} to {vector}")
+    doubled = writer.let(f"bitcast {vector} {value} to {long}")
+    half = VectorType("float", lanes // 2)
+    made = writer.let(f"fptrunc {long} {doubled} to {half}")
+    rest = ["poison"] * (lanes - lanes // 2)
+    return lanes_of(half, made, "poison", (*range(lanes // 2), *rest))
 
 
 def _function_probe(writer: FunctionWriter, vector: VectorType, name: str, isa: Isa) -> Probe:

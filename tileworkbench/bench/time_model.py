@@ -26,7 +26,7 @@ from dataclasses import field, replace
 from tileworkbench.bench.ceilings import LEVELS
 from tileworkbench.bench.cpu_block import GridWork, Spent
 from tileworkbench.bench.cpu_reuse import Reused
-from tileworkbench.bench.cpu_runs import Rows, near_of, rows_ns, rows_of
+from tileworkbench.bench.cpu_runs import Near, Rows, near_of, rows_ns, rows_of
 from tileworkbench.bench.cpu_terms import bytes_of
 from tileworkbench.bench.cpu_traffic import Moved, Served, moved_by, serve
 from tileworkbench.bench.cpu_work import grids, spread
@@ -56,7 +56,7 @@ _FRESH_NS, _FRESH_BYTES = 0.15, 32 << 20
 _CORE, _NEAR, _MEMORY = "core", "near", "memory"  # what parts keep busy
 _WALKED = 5  # blocks of a grid whose code is walked
 
-OVERLAP = 1.6
+OVERLAP = 2.0
 """The norm of the times of a core and of memory that is the time of both."""
 
 
@@ -174,8 +174,7 @@ class _Model:
         self.compute_us = self.packing_us = self.tiles_us = self.block_us = 0.0
         self.moved: Moved = {}
         self.stored: dict[tuple[int, Buffer], float] = {}
-        # And which part of what is behind their runs is near.
-        self.rows: dict[Buffer, tuple[Rows, tuple[float, float]]] = {}
+        self.rows: dict[Buffer, tuple[Rows, Near]] = {}
         self.computes: dict[int, float] = {}  # microseconds by site, with its tiles
         # Microseconds of pieces of code, and the bytes they move of each tensor.
         self.pieces: list[tuple[float, dict[str, float]]] = []
@@ -235,9 +234,9 @@ class _Model:
 
     def add_rows(self, grid: GridWork) -> None:
         """Note how the blocks of a grid walk its tensors."""
-        cache = processor.cache_sizes().l2
-        rows = rows_of(grid, cache, self.fetched)
-        near = near_of(rows.values(), cache)
+        caches = processor.cache_sizes()
+        rows = rows_of(grid, caches.l2, self.fetched)
+        near = near_of(rows.values(), caches.l1, caches.l2)
         self.rows |= {buffer: (each, near) for buffer, each in rows.items()}
 
     def add_memory(
@@ -278,7 +277,8 @@ class _Model:
         if each.buffer in self.rows:
             rows, near = self.rows[each.buffer]
             alone_ns = used * straight_ns  # of one thread
-            about = (self.memory, each.level, stored > 0.5, near)
+            second = rows.second(processor.cache_sizes().l1)
+            about = (self.memory, each.level, stored > 0.5, near, second)
             more_ns = (rows_ns(rows, each.bytes_, alone_ns, *about) - alone_ns) / used
         return straight_ns / 1e3, more_ns / 1e3
 

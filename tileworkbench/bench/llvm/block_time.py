@@ -27,7 +27,7 @@ from tileworkbench.bench.llvm.instructions import (
     touches_memory,
 )
 from tileworkbench.bench.llvm.known import Known
-from tileworkbench.bench.llvm.loops import Loop, Shape, shape_of, successors
+from tileworkbench.bench.llvm.loops import Loop, Shape, constant_in, shape_of, successors
 from tileworkbench.bench.llvm.pipeline import Pipeline
 from tileworkbench.bench.llvm.values import (
     Place,
@@ -84,6 +84,7 @@ class BlockTimes:
         self._shapes: dict[str, Shape] = {}
         self._costs: dict[str, Costs] = {}
         self._called: dict[tuple[object, ...], list[Work]] = {}
+        self._constant: dict[Loop, frozenset[str]] = {}
 
     def block_work(self, name: str, numbers: Iterable[int]) -> list[Work]:
         """The pieces of a block of the function `name`, the mean of blocks of these numbers. Where
@@ -111,6 +112,13 @@ class BlockTimes:
         walk = _Walk(self, function, self._shapes[name], self._costs[name], dict(values))
         return walk.whole()
 
+    def constant(self, name: str, loop: Loop) -> frozenset[str]:
+        """What is the same in each iteration of a loop of the function `name`."""
+        if loop not in self._constant:
+            function, shape = self.functions[name], self._shapes[name]
+            self._constant[loop] = constant_in(function, shape, loop)
+        return self._constant[loop]
+
     def called(self, name: str, args: Iterable[Value | None]) -> list[Work]:
         """The pieces of a call, which are the same for the same numbers and places in a line."""
         params = self.functions[name].params
@@ -136,6 +144,7 @@ class _Walk:
         self.works: list[Work] = []
         self.work, self.cut_ns = Work(), 0.0
         self.known = Known()
+        self.again = set[Loop]()  # that are past their first iteration
 
     def whole(self) -> list[Work]:
         """A block among many of its kind."""
@@ -218,7 +227,10 @@ class _Walk:
         """Add a block; returns how often each edge out of it is taken."""
         if not self.falls_into(label):
             self.known.clear()
+        constant = self.constant(loop)
         for each in self.function.blocks[label]:
+            if each.name in constant:
+                continue
             if each.op == "phi":
                 if loop is None or label != loop.header:
                     arg = each.args[each.labels.index(came) if came in each.labels else 0]
@@ -232,6 +244,13 @@ class _Walk:
             else:
                 self.instruction(each, times)
         return {}
+
+    def constant(self, loop: Loop | None) -> frozenset[str]:
+        """What an iteration before this one has left."""
+        while loop is not None and loop not in self.again:
+            loop = loop.parent
+        name = self.function.name
+        return frozenset() if loop is None else self.times.constant(name, loop)
 
     def falls_into(self, label: str) -> bool:
         """Whether a block goes on where the only one before it ends."""
@@ -310,9 +329,11 @@ class _Walk:
                 self.put(name, moved(value, far))
             self.pass_through(loop.blocks, loop.header, loop)
             self.pipeline.pass_on(back.items())
+            self.again.add(loop)
 
         before = len(self.works)
         self.repeat(trips, iteration)
+        self.again.discard(loop)
         self.works[before:] = [each.scaled(times) for each in self.works[before:]]
         return self.exits(loop, left)
 

@@ -2,7 +2,8 @@
 
 Times are those that were measured of such operations (`operation_rates.py`). Multiplications and
 additions have ports of their own, half of those for arithmetic, as on most processors: two fused
-multiply-adds at once are the peak. Conversions, rounding and extrema are done where additions are.
+multiply-adds at once are the peak. How much of them other operations take was measured beside sums
+and products; rounding is done where conversions are.
 What LLVM makes no instruction of is free: parts of vectors that are whole registers, elements that
 a load broadcasts, products that become part of a sum, addresses.
 """
@@ -18,19 +19,29 @@ from tileworkbench.bench.operation_rates import (
     ACCESS,
     ACCUMULATED,
     CHAIN,
+    COMPARISON,
+    CONVERSION,
     CYCLE,
     DIVISION,
+    EXTREMUM,
     GATHER,
     INTEGER,
+    INTEGER_PRODUCT,
+    LARGER,
     LOAD,
     MULTIPLIED,
+    NARROWING,
+    PERMUTATION,
+    SHIFT,
+    SHUFFLE,
     SIMPLE,
     STORE,
+    WIDENING,
     OperationRates,
 )
 from tileworkbench.compiler.fast_dataclass import dataclass
 
-ARITHMETIC, MULTIPLY, ADD, SHUFFLE = "arithmetic", "multiply", "add", "shuffle"
+ARITHMETIC, MULTIPLY, ADD, LANES = "arithmetic", "multiply", "add", "lanes"
 LOADS, STORES, ACCESSES, DIVIDER, DIVIDER_OF_INTEGERS = (
     *("load", "store", "access", "divider", "integer divider"),
 )
@@ -44,7 +55,8 @@ ISSUED = 6.0  # instructions a cycle
 _LOADED, _CONSTANT_QUOTIENT, _QUOTIENT, _DIVIDES, _ATOMIC = 5.0, 5.0, 12.0, 6.0, 20.0
 _SCATTERED, _LIBRARY = 1.0, 40.0
 _TILE_ROWS = 16  # of AMX
-_LATE, _EARLY = 4.0, 0.67  # quotients and roots, the larger of two, in additions
+_LATE = 4.0  # quotients and roots, in additions
+_LANE_BITS = 128  # of a register, between which moves take longer
 _WHOLE, _ONE = Kind(64, 64), Kind(1, 32)  # as many lanes as any register has, and one
 _ONE_OF_MANY = 0.5  # a quotient or root of one element takes so much of a vector's
 
@@ -122,12 +134,11 @@ class Costs:
         return known
 
     def _cost(self, each: Instruction) -> Cost:
-        special = _OPERATIONS.get(each.op)
-        if special is not None:
-            return special(self, each)
-        if each.kind.lanes > 1:
-            return self.on_integers(each, 3.0 if each.op == "mul" and each.kind.bits > 16 else 1.0)
-        return Cost((), 1.0, (self.cycle_ns,))
+        return _OPERATIONS.get(each.op, Costs.usual)(self, each)
+
+    def usual(self, each: Instruction) -> Cost:
+        """What any port for arithmetic does with integers."""
+        return self.on_integers(each) if each.kind.lanes > 1 else Cost((), 1.0, (self.cycle_ns,))
 
     def uses(self, each: Instruction) -> int:
         """How often a result is used."""
@@ -144,6 +155,21 @@ class Costs:
     def arithmetic(self, each: Instruction, port: str, latency: float, times: float = 1.0) -> Cost:
         registers = times * self.core.registers(each.kind)
         return Cost(self.busy(registers, port, each.kind), registers, (latency,))
+
+    def mixed(self, operation: str, registers: float, kind: Kind) -> tuple[tuple[str, float], ...]:
+        """The ports of an operation that was measured beside others, on values of a type."""
+        registers *= self.core.part(SIMPLE, kind)
+        shares = self.core.rates.shares(operation)
+        return tuple(
+            (port, registers * time_ns)
+            for port, time_ns in zip((ARITHMETIC, ADD, MULTIPLY), shares, strict=True)
+            if time_ns
+        )
+
+    def moved(self, operation: str, registers: float, kind: Kind) -> tuple[tuple[str, float], ...]:
+        """The ports of what moves lanes of so many vectors; one of these has all of them."""
+        own = registers * self.core.part(SIMPLE, kind) * self.core.fused_ns
+        return (*self.mixed(operation, registers, kind), (LANES, own))
 
     def on_integers(self, each: Instruction, times: float = 1.0) -> Cost:
         return self.integers(times * self.core.registers(each.kind), each.kind)
@@ -197,8 +223,27 @@ class Costs:
             and users[0].is_contract
         )
 
+    def integer_product(self, each: Instruction) -> Cost:
+        if each.kind.lanes <= 1 or each.kind.bits <= 16:
+            return self.usual(each)
+        registers = self.core.registers(each.kind)
+        busy = self.mixed(INTEGER_PRODUCT, registers, each.kind)
+        return Cost(busy, registers, (self.core.rates.latency(INTEGER_PRODUCT),))
+
+    def shift(self, each: Instruction) -> Cost:
+        if each.kind.lanes <= 1:
+            return self.usual(each)
+        registers = self.core.registers(each.kind)
+        return Cost(self.mixed(SHIFT, registers, each.kind), registers, (self.cycle_ns,))
+
     def logic(self, each: Instruction) -> Cost:
-        """Signs, comparisons and choices, which any port for arithmetic does."""
+        """Signs and choices, which any port for arithmetic does; the larger of what is compared is
+        one instruction.
+        """
+        if each.op == "select" and self.is_larger(each):
+            registers = self.core.registers(each.kind)
+            late = self.core.rates.latency(LARGER)
+            return Cost(self.mixed(LARGER, registers, each.kind), registers, (late,))
         if each.mask or (each.op == "select" and each.kind.lanes <= 1 and not each.kind.is_float):
             return Cost((), 0.0 if each.mask else 1.0, (0.0 if each.mask else self.cycle_ns,))
         return self.arithmetic(each, "", self.cycle_ns)
@@ -221,25 +266,47 @@ class Costs:
 
     def comparison(self, each: Instruction) -> Cost:
         if each.kind.lanes > 1:
-            return self.on_integers(each)
+            return self.compared(each)
         is_branch = [user.op for user in self.users.get(each.name, ())] == ["br"]
         return Cost((), 0.0 if is_branch else 1.0, (self.cycle_ns,))
+
+    def is_larger(self, each: Instruction) -> bool:
+        """Whether a choice is between floats that its condition compares."""
+        made = self.defined.get(each.args[0])
+        return made is not None and made.op == "fcmp" and set(made.args) == set(each.args[1:])
+
+    def compared(self, each: Instruction) -> Cost:
+        """Floats, or vectors of integers: measured with a choice, which is an instruction besides;
+        nothing where that is the larger.
+        """
+        users = self.users.get(each.name, ())
+        if users and all(user.op == "select" and self.is_larger(user) for user in users):
+            return FREE
+        registers, simple = self.core.registers(each.kind), self.core.rates.of(SIMPLE)
+        (port, both_ns), *others = self.mixed(COMPARISON, registers, each.kind)
+        choice_ns = registers * self.core.part(SIMPLE, each.kind) * simple
+        busy = (port, max(both_ns - choice_ns, choice_ns)), *others
+        late = max(self.core.rates.latency(COMPARISON) - self.cycle_ns, self.cycle_ns)
+        return Cost(busy, registers, (late,))
 
     def conversion(self, each: Instruction) -> Cost:
         """A change of width moves lanes besides."""
         kind = wider(each)
         registers = self.core.registers(kind)
-        busy, count = self.busy(registers, ADD, kind), registers
-        if each.kind.lanes > 1 and each.kind.bits != each.source.bits:
-            busy, count = (*busy, *self.busy(registers, SHUFFLE, kind)), 2 * registers
-        return Cost(busy, count, (self.add_ns,))
+        if each.kind.lanes <= 1 or each.kind.bits == each.source.bits:
+            late = self.core.rates.latency(CONVERSION)
+            return Cost(self.mixed(CONVERSION, registers, kind), registers, (late,))
+        name = WIDENING if each.kind.bits > each.source.bits else NARROWING
+        late = self.core.rates.latency(name)
+        return Cost(self.mixed(name, registers, kind), 2 * registers, (late,))
 
     def extension(self, each: Instruction) -> Cost:
         """Integers of other widths; those of addresses are part of them."""
         if each.kind.lanes <= 1:
             return FREE
         kind = wider(each)
-        return self.integers(self.core.registers(kind), kind)
+        registers = self.core.registers(kind)
+        return Cost(self.mixed(SHUFFLE, registers, kind), registers, (self.cycle_ns,))
 
     def operands(self, each: Instruction) -> tuple[str, ...]:
         """What the result of an instruction waits for: an element not for others that were put
@@ -265,14 +332,26 @@ class Costs:
         first = each.args[0] in ("poison", "undef") or each.args[-1] == "0"
         if first and (each.op == "extractelement" or each.args[0] in ("poison", "undef")):
             return FREE
-        return Cost(self.busy(1.0, SHUFFLE, _ONE), 1.0, (self.add_ns / 2,))
+        return Cost(self.moved(SHUFFLE, 1.0, _ONE), 1.0, (self.add_ns / 2,))
 
     def shuffle(self, each: Instruction) -> Cost:
         if self.takes_registers(each) or self.is_broadcast_load(each):
             return FREE
-        kind = Kind(len(each.mask), each.kind.bits)
-        registers = self.core.registers(kind)
-        return Cost(self.busy(registers, SHUFFLE, kind), registers, (0.75 * self.add_ns,))
+        lanes = max(1, self.core.vector_bits // max(each.kind.bits, 1))
+        parts = {each.mask[at : at + lanes] for at in range(0, len(each.mask), lanes)}
+        kind, registers = Kind(min(len(each.mask), lanes), each.kind.bits), float(len(parts))
+        of_two = len({lane < each.kind.lanes for lane in each.mask if lane is not None}) > 1
+        name = PERMUTATION if of_two else SHUFFLE
+        late = self.core.rates.latency(name) if self.crosses(each) else self.cycle_ns
+        return Cost(self.moved(name, registers, kind), registers, (late,))
+
+    def crosses(self, each: Instruction) -> bool:
+        """Whether lanes of a shuffle come from another 128 bits than they go to."""
+        lanes = max(1, _LANE_BITS // max(each.kind.bits, 1))
+        return any(
+            lane is not None and lane % each.kind.lanes // lanes != at // lanes
+            for at, lane in enumerate(each.mask)
+        )
 
     def takes_registers(self, each: Instruction) -> bool:
         """Whether every register of the result is one of the operands'."""
@@ -342,7 +421,7 @@ class Costs:
         kind = named_kind(each)
         registers = max(1.0, kind.lanes * kind.bits / self.core.vector_bits)
         halves = math.log2(min(kind.lanes, self.core.vector_bits // kind.bits))
-        busy = (*self.busy(registers - 1 + halves, ADD), *self.busy(halves, SHUFFLE))
+        busy = (*self.busy(registers - 1 + halves, ADD), *self.moved(SHUFFLE, halves, _WHOLE))
         late = (math.log2(registers) + 1.75 * halves) * self.add_ns
         return Cost(busy, registers - 1 + 2 * halves, (late,))
 
@@ -350,20 +429,25 @@ class Costs:
         return self.divides(each, "sqrt", _LATE + 1)
 
     def power_of_two(self, each: Instruction) -> Cost:
-        return self.arithmetic(each, ADD, 1.5 * self.add_ns, 2.0)
+        return self.arithmetic(each, ADD, self.add_ns, 2.0)
 
     def permutation(self, each: Instruction) -> Cost:
-        return self.arithmetic(each, SHUFFLE, self.add_ns)
+        registers = self.core.registers(each.kind)
+        name = PERMUTATION if "vpermi2" in each.detail or "vpermt2" in each.detail else SHUFFLE
+        busy, late = self.moved(name, registers, each.kind), self.core.rates.latency(name)
+        return Cost(busy, registers, (late,))
 
     def extremum(self, each: Instruction) -> Cost:
-        return self.arithmetic(each, ADD, _EARLY * self.add_ns)
-
-    def emulated_extremum(self, each: Instruction) -> Cost:
-        """A comparison, a choice, and NaN."""
-        return self.arithmetic(each, "", 1.5 * self.add_ns, 3.0)
+        """One instruction, or a comparison, a choice and NaN."""
+        registers, is_one = self.core.registers(each.kind), "range" in each.detail
+        busy = self.mixed(EXTREMUM, registers, each.kind)
+        late = self.core.rates.latency(EXTREMUM)
+        return Cost(busy, registers * (1.0 if is_one else 3.0), (late,))
 
     def rounding(self, each: Instruction) -> Cost:
-        return self.arithmetic(each, ADD, self.add_ns)
+        registers = self.core.registers(each.kind)
+        late = self.core.rates.latency(CONVERSION)
+        return Cost(self.mixed(CONVERSION, registers, each.kind), registers, (late,))
 
     def gather(self, each: Instruction) -> Cost:
         registers = each.kind.lanes * 32 / self.core.vector_bits  # lane by lane
@@ -401,7 +485,9 @@ Costing = Callable[[Costs, Instruction], Cost]
 _OPERATIONS: Mapping[str, Costing] = {
     **{"load": Costs.load, "store": Costs.store, "fadd": Costs.sum, "fsub": Costs.sum},
     **{"fmul": Costs.product, "fdiv": Costs.quotient, "frem": Costs.quotient},
-    **dict.fromkeys(("fneg", "fcmp", "select"), Costs.logic),
+    **dict.fromkeys(("fneg", "select"), Costs.logic),
+    **{"fcmp": Costs.compared, "mul": Costs.integer_product},
+    **dict.fromkeys(("shl", "lshr", "ashr"), Costs.shift),
     **dict.fromkeys(("udiv", "sdiv", "urem", "srem"), Costs.integer_quotient),
     **dict.fromkeys(("sitofp", "uitofp", "fptosi", "fptoui", "fpext", "fptrunc"), Costs.conversion),
     **dict.fromkeys(("sext", "zext", "trunc"), Costs.extension),
@@ -431,7 +517,7 @@ _INTRINSICS: Mapping[str, Costing] = {
     **dict.fromkeys(
         ("floor", "ceil", "rint", "nearbyint", "trunc", "rndscale", "llvm.round"), Costs.rounding
     ),
-    **dict.fromkeys(("maximum", "minimum", "maxnum", "minnum"), Costs.emulated_extremum),
+    **dict.fromkeys(("maximum", "minimum", "maxnum", "minnum"), Costs.extremum),
     **dict.fromkeys(("fabs", "copysign"), Costs.logic),
     **dict.fromkeys(("lifetime", "assume", "expect", "prefetch", "dbg."), Costs.free),
     **dict.fromkeys(("memset", "memcpy", "memmove"), Costs.block_of_memory),

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from tileworkbench.bench.llvm.instructions import Function
+from tileworkbench.bench.llvm.instructions import Function, touches_memory
 from tileworkbench.compiler.fast_dataclass import dataclass
+
+_LEAST_BITS = 128  # of a vector register
 
 
 @dataclass(slots=True, eq=False)
@@ -42,6 +44,23 @@ def successors(function: Function, label: str) -> tuple[str, ...]:
     """The blocks that a block goes to."""
     body = function.blocks[label]
     return body[-1].labels if body and body[-1].op in ("br", "switch") else ()
+
+
+def constant_in(function: Function, shape: Shape, loop: Loop) -> frozenset[str]:
+    """The results in a loop that are the same in each iteration: of operations on what comes from
+    outside of it, which LLVM does before it, but for vectors of less than a register.
+    """
+    bodies = [function.blocks[label] for label in sorted(loop.blocks, key=shape.order.__getitem__)]
+    moving = {each.name for body in bodies for each in body if each.name}
+    constant = set[str]()
+    for body in bodies:
+        for each in body:
+            is_part = each.kind.lanes > 1 and each.kind.lanes * each.kind.bits < _LEAST_BITS
+            is_fixed = each.op in ("phi", "load") or touches_memory(each) or is_part
+            if each.name and not is_fixed and moving.isdisjoint(each.args):
+                moving.discard(each.name)
+                constant.add(each.name)
+    return frozenset(constant)
 
 
 def shape_of(function: Function) -> Shape:

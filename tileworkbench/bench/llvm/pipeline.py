@@ -3,9 +3,9 @@ there.
 
 Instructions enter in the order of the program, a few per cycle, wait for their operands and for
 ports, and leave in the order of the program. So many are inside at once, and fewer of those on
-vectors: a long chain of operations hides the next one from the core. This is how a processor that
-executes out of order works (Hennessy, Patterson: Computer Architecture, 3.4 to 3.6), with times
-that were measured of this one.
+vectors wait: a long chain of operations hides the next one from the core. This is how a processor
+that executes out of order works (Hennessy, Patterson: Computer Architecture, 3.4 to 3.6), with
+times that were measured of this one.
 
 A value of several registers has a time for each of them: tiles in registers are such values, and
 one register of them is written while others are read.
@@ -13,6 +13,7 @@ one register of them is written while others are read.
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Iterable
 
@@ -27,6 +28,7 @@ Times = tuple[float, ...]
 
 _THERE: Times = (0.0,)
 _FULL, _NOTHING = 1.0 - 1e-6, 1e-9  # of a cycle
+_PARTS = 64  # of a cycle; what was measured is not exact, and two halves should fit into one
 
 
 class Port:
@@ -94,10 +96,11 @@ class Pipeline:
         self.ready: dict[str, Times] = {}
         self._stored: dict[tuple[str, int], float] = {}
         self._entered_ns = 0.0
-        self._vectors = 0.0
-        # Of those that may be inside: how many had entered with it, and when it leaves.
+        # Of those that may be inside: how many had entered with it, and when it leaves; of those on
+        # vectors that may wait: when they begin, the first one first, how many they are, and all.
         self._inside = deque[tuple[float, float]]()
-        self._vectors_inside = deque[tuple[float, float]]()
+        self._waiting: list[tuple[float, float]] = []
+        self._vectors = 0.0
         self._ports: dict[str, Port] = {}
         self._steps: dict[int, _Step] = {}
 
@@ -156,12 +159,9 @@ class Pipeline:
         operands = self.costs.operands(each)
         more = tuple(cost.latency(number) - least for number in range(len(operands)))
         ports = tuple(
-            (
-                self._ports.setdefault(name, Port()),
-                time_ns / registers / self.cycle_ns,
-                name in MEMORY,
-            )
+            (self._ports.setdefault(name, Port()), parts / _PARTS, name in MEMORY)
             for name, time_ns in cost.busy
+            if (parts := round(time_ns / registers / self.cycle_ns * _PARTS))
         )
         is_vector = bool(cost.busy) and cost.busy[0][0] == ARITHMETIC
         return _Step(operands, registers, least, more, ports, cost.instructions, is_vector)
@@ -183,35 +183,32 @@ class Pipeline:
 
     def _enter(self, step: _Step, times: float) -> None:
         """Wait until there is room inside."""
-        count = step.instructions * times
-        self.issue(count)
-        self._wait(self._inside, self.instructions - AHEAD)
+        self.issue(step.instructions * times)
+        while self._inside and self._inside[0][0] <= self.instructions - AHEAD:
+            self._entered_ns = max(self._entered_ns, self._inside.popleft()[1])
         if step.is_vector:
-            self._vectors += count
-            self._wait(self._vectors_inside, self._vectors - self.window)
-
-    def _wait(self, inside: deque[tuple[float, float]], last: float) -> None:
-        """Until what entered as one of the first `last` has left."""
-        while inside and inside[0][0] <= last:
-            self._entered_ns = max(self._entered_ns, inside.popleft()[1])
+            while self._waiting and self._vectors > self.window:
+                began_ns, count = heapq.heappop(self._waiting)
+                self._entered_ns = max(self._entered_ns, began_ns)
+                self._vectors -= count
 
     def _begin(self, needed: list[float], step: _Step, times: float, lines: float) -> list[float]:
-        """Take the ports for each register; returns when they begin."""
+        """Take the ports for each register; returns when they begin, until when they wait."""
         begins = list[float]()
         ports = step.ports
         for time_ns in needed:
             begin_ns = max(time_ns, self._entered_ns)
-            first = cycle = int(begin_ns / self.cycle_ns)
-            while True:  # until all of them have time
-                later = cycle
-                for port, _, _ in ports:
-                    later = port.free(later)
-                if later == cycle:
-                    break
-                cycle = later
+            first = last = int(begin_ns / self.cycle_ns)
             for port, time, is_memory in ports:
+                cycle = port.free(first)
                 port.take(cycle, time * times * (lines if is_memory else 1.0))
-            begins.append(begin_ns if cycle == first else cycle * self.cycle_ns)
+                last = max(last, cycle)
+            begins.append(begin_ns if last == first else last * self.cycle_ns)
+        if step.is_vector:
+            count = step.instructions * times / step.registers
+            for begin_ns in begins:
+                heapq.heappush(self._waiting, (begin_ns, count))
+            self._vectors += step.instructions * times
         return begins
 
     def _finish(
@@ -232,8 +229,6 @@ class Pipeline:
         if step.instructions or step.ports:
             self.retired_ns = max(self.retired_ns, *times)
             self._inside.append((self.instructions, self.retired_ns))
-            if step.is_vector:
-                self._vectors_inside.append((self._vectors, self.retired_ns))
 
     def _times(self, arg: str, registers: int) -> Times:
         """When each of so many registers of a value is there."""
