@@ -12,7 +12,7 @@ import tileworkbench as tw
 import tileworkbench.language as T
 from tests.bench import bottlenecks
 from tests.bench.test_time_model import MACHINE
-from tileworkbench.bench import ceilings, operation_rates
+from tileworkbench.bench import ceilings, operation_probes
 from tileworkbench.bench.operation_rates import assumed_rates
 from tileworkbench.bench.parts import Causes, Part
 from tileworkbench.bench.points import Point, judge
@@ -32,7 +32,7 @@ from tileworkbench.workbench.kernel import Kernel
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceilings, "machine", lambda measure=False: MACHINE)
-    monkeypatch.setattr(operation_rates, "operation_rates", lambda: assumed_rates(0.3))
+    monkeypatch.setattr(operation_probes, "operation_rates", lambda: assumed_rates(0.3))
     monkeypatch.setattr("tileworkbench.compiler.device.host.threads.get_num_threads", lambda: 2)
 
 

@@ -13,6 +13,7 @@ from tileworkbench.bench.cpu_ports import Ports
 from tileworkbench.bench.cpu_reuse import Reused, kept
 from tileworkbench.bench.cpu_traffic import holding_shares
 from tileworkbench.bench.cpu_work import grids
+from tileworkbench.bench.operation_probes import operation_probe
 from tileworkbench.bench.operation_rates import (
     CHAIN,
     DIVISION,
@@ -23,7 +24,6 @@ from tileworkbench.bench.operation_rates import (
     STORE,
     OperationRates,
     assumed_rates,
-    operation_probe,
 )
 from tileworkbench.bench.probes import ProbeRunner, host_isa
 from tileworkbench.bench.time_model import Prediction, predict_time

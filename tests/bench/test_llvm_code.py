@@ -33,6 +33,7 @@ from tileworkbench.bench.llvm.instructions import (
 )
 from tileworkbench.bench.llvm.loops import shape_of, successors
 from tileworkbench.bench.llvm.values import Place, Values, evaluate, moved, step
+from tileworkbench.bench.operation_probes import operation_probe
 from tileworkbench.bench.operation_rates import (
     ACCUMULATED,
     CHAIN,
@@ -43,7 +44,6 @@ from tileworkbench.bench.operation_rates import (
     MULTIPLIED,
     OperationRates,
     assumed_rates,
-    operation_probe,
 )
 from tileworkbench.bench.probes import host_isa
 from tileworkbench.compiler.device.host.llvm import optimized_text

@@ -15,19 +15,23 @@ from tileworkbench.bench.llvm.instructions import Instruction, Kind
 from tileworkbench.bench.llvm.known import Known
 from tileworkbench.bench.llvm.pipeline import Port
 from tileworkbench.bench.llvm.values import Place, Values
+from tileworkbench.bench.operation_probes import operation_probe, operation_rates
 from tileworkbench.bench.operation_rates import (
     ACCESS,
+    AFTER,
+    BESIDE,
     CHAINS,
     CYCLE,
     DIVISION,
     FORWARD,
+    FUNCTIONS,
     HALVED,
+    MIXED,
     MULTIPLIED,
+    SHIFT,
     STORE,
     OperationRates,
     assumed_rates,
-    operation_probe,
-    operation_rates,
 )
 from tileworkbench.bench.points import PEAK
 from tileworkbench.bench.probes import host_isa
@@ -131,6 +135,48 @@ def test_operations_on_half_a_register() -> None:
         assert cycles(store, of) == pytest.approx(stores, rel=0.05), kind
 
 
+def test_operations_share_the_ports_of_what_they_make_longer() -> None:
+    """Shifts go on where sums are, and beside products."""
+    shifts = {"beside logic": 1.3, "beside sums": 2.0, "beside products": 1.0}
+    rates = {f"{SHIFT} {beside}": time for beside, time in shifts.items()}
+    of = core(1.0, **{"integer": 0.8}, **rates)
+    shift = "\n".join(f"  %s{at} = shl <16 x i32> %n, splat (i32 {at})" for at in range(8))
+    start = "  %n = load volatile <16 x i32>, ptr %p1, align 4\n"
+    sums = "\n".join(f"  %t{at} = fadd <16 x float> %a, %x" for at in range(8))
+    fused = "\n".join(
+        f"  %t{at} = call <16 x float> @llvm.fma.v16f32(<16 x float> %a, <16 x float> %x,"
+        " <16 x float> %x)"
+        for at in range(8)
+    )
+    start += "  %x = load volatile <16 x float>, ptr %p1, align 4\n"
+    assert cycles(f"{start}{shift}\n{sums}", of) == pytest.approx(16, rel=0.05)
+    assert cycles(f"{start}{shift}\n{fused}", of) == pytest.approx(8, rel=0.1)
+
+
+def test_what_has_begun_waits_no_more() -> None:
+    """Of 49 that may wait a chain of 40 leaves room for nine others; those that need nothing begin
+    at once and make room for more.
+    """
+    of = core(chains=2.0)
+    alone = cycles(chain(40), of)
+    others = "\n".join(f"  %o{at} = fadd <16 x float> %a, %a{at}" for at in range(60))
+    loads = "\n".join(
+        f"  %a{at} = load volatile <16 x float>, ptr %p1, align 4" for at in range(60)
+    )
+    assert cycles(f"{loads}\n{others}\n{chain(40)}", of) < alone + 60
+
+
+def test_what_is_the_same_in_each_iteration_takes_no_time_in_it() -> None:
+    of = core(1.0)
+    quotient = "  %q = fdiv <16 x float> %a, %a\n  store <16 x float> %q, ptr %p0, align 4"
+    assert cycles(quotient, of) == pytest.approx(CYCLES[STORE], rel=0.05)
+    part = (
+        "  %h = shufflevector <16 x float> %a, <16 x float> poison, <2 x i32> <i32 0, i32 1>\n"
+        "  %q = fdiv <2 x float> %h, %h\n  store <2 x float> %q, ptr %p0, align 4"
+    )
+    assert cycles(part, of) >= CYCLES["half division"]
+
+
 def test_what_was_stored_long_ago_is_in_the_cache() -> None:
     """The second loop begins with what the first, of which little is walked, stored first."""
     place = "  %at = getelementptr <16 x float>, ptr %p0, i64 %i\n"
@@ -222,7 +268,9 @@ def host() -> Core:
     [
         *("simple", "load", "store", "access", DIVISION, "chain", FORWARD, MULTIPLIED, CHAINS),
         *(f"half {name}" for name in HALVED),
-        *("exp", "exp2", "log", "sqrt", "rsqrt", "tanh", "erf", "sigmoid"),
+        *FUNCTIONS,
+        *(f"{name} beside {other}" for name in MIXED for other in BESIDE),
+        *(f"{name} {AFTER}" for name in MIXED),
     ],
 )
 def test_probes_take_on_the_model_what_they_took_on_the_machine(name: str) -> None:

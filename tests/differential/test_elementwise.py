@@ -521,3 +521,44 @@ def test_narrow_integers_are_computed_in_32_bits(dtype):
     wide = np.stack([f(*(x.astype(np.int32) for x in (a, b, c))) for f in functions])
     expected = equals(Wide=wide.astype(np.int32), Narrow=wide.astype(dtype))
     check_executors(kernel, {"A": a, "B": b, "C": c}, expected)
+
+
+def test_places_between_four_elements() -> None:
+    """Many operations and a few scattered reads, which are vectors with gathers; some places lie
+    outside of the tensor, and some are no numbers.
+    """
+
+    @T.prim_func
+    def kernel(X: T.Tensor((M, N), "float32"), P: T.Tensor((2, M, N), "float32")):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(M) as i:
+            for j in T.Parallel(N):
+                down = T.clamp(P[0, i, j], 0.0, M - 1.0)
+                along = T.clamp(P[1, i, j], 0.0, N - 1.0)
+                above, left = T.floor(down), T.floor(along)
+                y, x = T.cast(above, "int32"), T.cast(left, "int32")
+                below, right = T.min(y + 1, M - 1), T.min(x + 1, N - 1)
+                upper = X[y, x] + (along - left) * (X[y, right] - X[y, x])
+                lower = X[below, x] + (along - left) * (X[below, right] - X[below, x])
+                Y[i, j] = upper + (down - above) * (lower - upper)
+        return Y
+
+    x, places = random_array((M, N), "float32"), np.zeros((2, M, N), np.float32)
+    random = np.random.default_rng(7)
+    # Quarters, so that every product is exact but for the last ones.
+    places[0] = random.integers(-8, 4 * M + 8, (M, N)) / 4
+    places[1] = random.integers(-8, 4 * N + 8, (M, N)) / 4
+    places[0, 0, :3], places[1, 1, :3] = np.nan, np.nan
+    down, along = np.fmin(np.fmax(places[0], 0), M - 1), np.fmin(np.fmax(places[1], 0), N - 1)
+    y, left = down.astype(int), along.astype(int)
+    below, right = np.minimum(y + 1, M - 1), np.minimum(left + 1, N - 1)
+    share, part = (along - left).astype(np.float64), (down - y).astype(np.float64)
+    upper = x[y, left] + share * (x[y, right].astype(np.float64) - x[y, left])
+    lower = x[below, left] + share * (x[below, right].astype(np.float64) - x[below, left])
+    expected = upper + part * (lower - upper)
+    expected[np.isnan(places).any(axis=0)] = np.nan
+
+    def check(found):
+        np.testing.assert_allclose(found["Y"], expected, rtol=1e-4, atol=1e-4)
+
+    check_everywhere(kernel, {"X": x, "P": places}, check)

@@ -78,7 +78,7 @@ class Stats:
         """
         from tileworkbench.bench.ceilings import machine
         from tileworkbench.bench.memory_rates import memory_rates
-        from tileworkbench.bench.operation_rates import operation_rates
+        from tileworkbench.bench.operation_probes import operation_rates
         from tileworkbench.bench.time_model import predict_time, refuse_unknown
         from tileworkbench.compiler.device.host.threads import get_num_threads
 

@@ -233,8 +233,8 @@ class Costs:
     def shift(self, each: Instruction) -> Cost:
         if each.kind.lanes <= 1:
             return self.usual(each)
-        registers = self.core.registers(each.kind)
-        return Cost(self.mixed(SHIFT, registers, each.kind), registers, (self.cycle_ns,))
+        registers, late = self.core.registers(each.kind), self.core.rates.latency(SHIFT)
+        return Cost(self.mixed(SHIFT, registers, each.kind), registers, (late,))
 
     def logic(self, each: Instruction) -> Cost:
         """Signs and choices, which any port for arithmetic does; the larger of what is compared is
