@@ -212,7 +212,7 @@ def test_rows_that_are_powers_of_two_apart_share_few_places() -> None:
 )
 def test_rows_a_page_apart_share_a_place_of_the_first_cache(pitch: int, second: str) -> None:
     assert Rows(64, 64.0, pitch, True).second(CACHES.l1) == second
-    assert Rows(1, 64.0, pitch, True).second(CACHES.l1) == "L2"
+    assert Rows(8, 64.0, pitch, True).second(CACHES.l1) == "L2"  # which has room for eight
 
 
 def test_rows_that_do_not_go_on_begin_anew() -> None:

@@ -87,7 +87,7 @@ def test_text() -> None:
     assert found.total_us == pytest.approx((105.0**2 + 20.0**2) ** (1 / 2) + 6)
     assert str(found) == "112.9 µs (compute 100, packing 5, DRAM 20, overhead 6)"
     alone = replace(found, alone_us=55.0)
-    assert alone.total_us == pytest.approx((50.0**1.6 + 20.0**1.6) ** (1 / 1.6) + 55 + 6)
+    assert alone.total_us == pytest.approx((50.0**2 + 20.0**2) ** (1 / 2) + 55 + 6)
 
 
 def test_lines_share_what_the_code_takes() -> None:

@@ -32,7 +32,6 @@ _GAP = 12  # bytes between elements of a run: every second or fourth of a line
 _SOON = 9  # iterations after which an address may have come back
 _NEAR = 1024  # bytes between rows that the processor foresees as if they were one
 _BESIDE = 8  # rows that come in at the same time
-_SHARED = 1  # place of the first cache that is not enough for them
 _OVERLAP = 3.0  # the norm of lines on their way into the second cache, and from there
 _FOLLOWED = 32  # rows that it follows at once: all of half as many, none of twice as many
 
@@ -64,7 +63,7 @@ class Rows:
         """What the second cache is for them, by the size of the first one."""
         period = max(_period(first_cache), LINE_BYTES)
         places = {at * self.pitch % period // LINE_BYTES for at in range(min(_BESIDE, self.count))}
-        return SHARED if len(places) <= _SHARED < self.count else "L2"
+        return SHARED if len(places) == 1 and self.count > _WAYS else "L2"
 
     def pressure(self, cache: int, behind: int = 1) -> float:
         """Bytes of a cache of so many that the runs of all rows take, with so many lines behind
@@ -186,13 +185,14 @@ def rows_ns(
         return straight_ns
     runs = bytes_ / max(rows.run, LINE_BYTES)
     again = bytes_ / rows.run - runs  # of the same line
-    begun_ns = runs * rates.run_ns(second, stored, rows.lines)
+    from_second_ns = runs * rates.run_ns(second, stored, rows.lines)
     if rows.pitch < _NEAR:
         near_ns = straight_ns
     elif level == "L2":
-        near_ns = max(straight_ns, begun_ns)
+        near_ns = max(straight_ns, from_second_ns)
     else:
-        near_ns = float((straight_ns**_OVERLAP + begun_ns**_OVERLAP) ** (1 / _OVERLAP))
+        both = straight_ns**_OVERLAP + from_second_ns**_OVERLAP
+        near_ns = float(both ** (1 / _OVERLAP))
     if rows.fetched:
         far_ns = straight_ns * max(LINE_BYTES / rows.run, 1.0)
     else:

@@ -62,7 +62,7 @@ _SCORES = {
     (Motion.STRIDED, False): 1,
     (Motion.STRIDED, True): -6,
 }
-_WORTH = 8  # operations on vectors that are worth a point
+_WORTH = 8  # operations on vectors that make up for a point of scattered reads
 
 
 def infer_layout(op: Parallel, context: Context) -> tuple[Vote, ...]:
@@ -177,7 +177,8 @@ def choose(op: Parallel, context: Context, but: Collection[Buffer] = ()) -> Plan
             for access in accesses
         ]
         score = sum(_SCORES.get(move, -1000) for move in moves)
-        score += _operations(op.body, varying | {op.vars[at]}) // _WORTH
+        if (Motion.SCATTERED, False) in moves:
+            score += _operations(op.body, varying | {op.vars[at]}) // _WORTH
         if score > best_score:
             best, best_score = Plan(at, lanes), score
     return best
