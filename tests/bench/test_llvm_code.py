@@ -58,10 +58,10 @@ def function_of(body: str, head: str = "void @code(ptr %p0, i32 %block)") -> Fun
     return parse_functions(f"define {head} {{\n{body}\n}}")["code"]
 
 
-def costs_of(body: str) -> dict[str, Any]:
+def costs_of(body: str, core: Core = CORE) -> dict[str, Any]:
     """The cost of each instruction of a block, by its name."""
     function = function_of(f"entry:\n{body}\n  ret void")
-    costs = Costs(CORE, function)
+    costs = Costs(core, function)
     return {each.name or each.op: costs.of(each) for each in function.blocks["entry"]}
 
 

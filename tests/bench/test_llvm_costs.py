@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bench.test_llvm_code import CORE, RATES, busy, costs_of, function_of
-from tileworkbench.bench.llvm.costs import ADD, ARITHMETIC, FREE, LANES, MULTIPLY
+from tests.bench.test_llvm_code import CORE as ASSUMED
+from tests.bench.test_llvm_code import busy, costs_of, function_of
+from tileworkbench.bench.llvm.costs import ADD, ARITHMETIC, FREE, LANES, MULTIPLY, Core
 from tileworkbench.bench.llvm.loops import constant_in, shape_of
 from tileworkbench.bench.operation_rates import (
     AFTER,
@@ -28,6 +29,14 @@ from tileworkbench.bench.operation_rates import (
     OperationRates,
 )
 
+# What is assumed is the same for all of them.
+RATES = OperationRates(
+    ASSUMED.rates.vector_ns
+    | {f"{COMPARISON} beside logic": 5.0, f"{COMPARISON} beside products": 3.0}
+    | {f"{PERMUTATION} beside products": 4.0, f"{PERMUTATION} {AFTER}": 17.0}
+)
+CORE = Core(RATES, 512, 1.0, {})
+
 
 def test_the_larger_of_what_is_compared_is_one_instruction() -> None:
     """A choice between anything else is one besides the comparison."""
@@ -40,7 +49,8 @@ def test_the_larger_of_what_is_compared_is_one_instruction() -> None:
   %chosen = select <16 x i1> %below, <16 x float> %b, <16 x float> %a
   %apart = fcmp olt <16 x float> %a, %b
   %first = select <16 x i1> %apart, <16 x float> %b, <16 x float> %a
-  %second = select <16 x i1> %apart, <16 x float> zeroinitializer, <16 x float> %a"""
+  %second = select <16 x i1> %apart, <16 x float> zeroinitializer, <16 x float> %a""",
+        CORE,
     )
     assert found["%less"] == FREE
     assert busy(found["%larger"]) == busy_of(LARGER)
@@ -71,7 +81,7 @@ def busy_of(operation: str, registers: float = 1.0) -> dict[str, float]:
     ],
 )
 def test_operations_take_the_ports_that_were_measured(body: str, operation: str) -> None:
-    found = costs_of(f"  %y = {body}")["%y"]
+    found = costs_of(f"  %y = {body}", CORE)["%y"]
     assert busy(found) == pytest.approx(busy_of(operation))
     assert found.latency(0) == RATES.latency(operation)
 
@@ -91,11 +101,29 @@ def test_lanes_of_one_vector_and_of_two(
 ) -> None:
     lanes = ", ".join(f"i32 {lane}" for lane in mask)
     shuffle = f"shufflevector <16 x float> %x, <16 x float> %y, <{len(mask)} x i32> <{lanes}>"
-    found = costs_of(f"  %z = {shuffle}")["%z"]
+    found = costs_of(f"  %z = {shuffle}", CORE)["%z"]
     taken = busy(found)
     assert taken.pop(LANES) == registers * CORE.fused_ns
     assert taken == pytest.approx(busy_of(operation, registers))
     assert found.latency(0) == (RATES.latency(operation) if waits else CORE.cycles(1))
+
+
+@pytest.mark.parametrize(
+    ("call", "operation"),
+    [
+        ("permvar.sf.512(<16 x float> %x, <16 x i32> %i)", SHUFFLE),
+        ("vpermi2var.ps.512(<16 x float> %x, <16 x i32> %i, <16 x float> %y)", PERMUTATION),
+    ],
+)
+def test_lanes_whose_places_are_numbers(call: str, operation: str) -> None:
+    found = costs_of(f"  %z = call <16 x float> @llvm.x86.avx512.{call}", CORE)["%z"]
+    assert busy(found) == busy_of(operation) | {LANES: CORE.fused_ns}
+    assert found.latency(0) == RATES.latency(operation)
+
+
+def test_products_of_half_words_are_as_fast_as_sums() -> None:
+    found = costs_of("  %y = mul <32 x i16> %h, %h\n  %z = add <32 x i16> %h, %h", CORE)
+    assert found["%y"] == found["%z"]
 
 
 def test_shares_of_ports_are_what_others_take_longer() -> None:
@@ -131,6 +159,7 @@ inner:
   %four = fmul <16 x float> %twice, %twice
   %part = fadd <2 x float> %h, %h
   %loaded = load <16 x float>, ptr %p0, align 4
+  %s = call <16 x float> @llvm.masked.load.v16f32.p0(ptr %p0, i32 4, <16 x i1> %m, <16 x float> %x)
   %sum = fadd <16 x float> %loaded, %four
   %j1 = add i64 %j, 1
   %again = icmp ult i64 %j1, 8

@@ -220,6 +220,9 @@ def test_rows_that_do_not_go_on_begin_anew() -> None:
     short, long = (Rows(8, run, 16384, False) for run in (64.0, 8192.0))
     found = [rows_ns(each, 64 << 10, 500.0, RATES, "DRAM", True, near) for each in (short, long)]
     assert found == [pytest.approx(1024 * RATES.run_ns("DRAM", True, 1)), 500.0]
+    assert (
+        rows_ns(short, 64 << 10, 1e6, RATES, "DRAM", True, near) >= 1e6
+    )  # no faster than in a row
     # Half a line each: every row is a line of its own.
     half = rows_ns(replace(short, run=32.0), 64 << 10, 0.0, RATES, "L3", False, near)
     assert half == pytest.approx(2048 * RATES.run_ns("L3", False, 1))

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tileworkbench.bench.ceilings import machine
+from tileworkbench.bench.cpu_ports import AHEAD
 from tileworkbench.bench.llvm.block_time import BlockTimes
 from tileworkbench.bench.llvm.costs import Core
 from tileworkbench.bench.llvm.instructions import Instruction, Kind
@@ -117,6 +118,8 @@ def test_no_chains_were_measured() -> None:
     rates = {name: time for name, time in CYCLES.items() if name != CHAINS}
     of = Core(OperationRates(rates | {"simple": 0.5}), 512, 1.0, {})
     assert 48 <= cycles(chain(48), of) < 1.2 * 48
+    # All but so many instructions of a chain have left when the next one begins.
+    assert cycles(chain(700), of) == pytest.approx(4 * (700 - AHEAD), rel=0.1)
 
 
 def test_operations_on_half_a_register() -> None:
@@ -175,6 +178,37 @@ def test_what_is_the_same_in_each_iteration_takes_no_time_in_it() -> None:
         "  %q = fdiv <2 x float> %h, %h\n  store <2 x float> %q, ptr %p0, align 4"
     )
     assert cycles(part, of) >= CYCLES["half division"]
+
+
+@pytest.mark.parametrize(("value", "quotients"), [("%x", 1), ("%a", 0)])
+def test_what_an_outer_loop_changes_is_computed_once_for_each_of_its_iterations(
+    value: str, quotients: int
+) -> None:
+    """Four stores for each quotient; what no loop changes is computed before both."""
+    text = f"""define void @code(ptr %p0, ptr %p1) {{
+entry:
+  %a = load <16 x float>, ptr %p1, align 4
+  br label %outer
+outer:
+  %i = phi i64 [ 0, %entry ], [ %i1, %more ]
+  %x = load volatile <16 x float>, ptr %p1, align 4
+  br label %inner
+inner:
+  %j = phi i64 [ 0, %outer ], [ %j1, %inner ]
+  %q = fdiv <16 x float> {value}, {value}
+  store <16 x float> %q, ptr %p0, align 4
+  %j1 = add i64 %j, 1
+  %again = icmp slt i64 %j1, 4
+  br i1 %again, label %inner, label %more
+more:
+  %i1 = add i64 %i, 1
+  %last = icmp slt i64 %i1, {LONG}
+  br i1 %last, label %outer, label %done
+done:
+  ret void
+}}"""
+    expected = max(60.0 * quotients, 4 * CYCLES[STORE])
+    assert time_ns(text, core(1.0, division=60.0)) / LONG == pytest.approx(expected, rel=0.1)
 
 
 def test_what_was_stored_long_ago_is_in_the_cache() -> None:
