@@ -20,6 +20,7 @@ from tileworkbench.bench.cpu_block import Env, GridWork
 from tileworkbench.bench.cpu_reuse import kept
 from tileworkbench.bench.cpu_terms import shift
 from tileworkbench.bench.memory_rates import LINE_BYTES, PAGE_BYTES, SHARED, MemoryRates
+from tileworkbench.bench.parts import together
 from tileworkbench.compiler.analysis.steps import trips
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import stmt as st
@@ -191,8 +192,7 @@ def rows_ns(
     elif level == "L2":
         near_ns = max(straight_ns, from_second_ns)
     else:
-        both = straight_ns**_OVERLAP + from_second_ns**_OVERLAP
-        near_ns = float(both ** (1 / _OVERLAP))
+        near_ns = together((straight_ns, from_second_ns), _OVERLAP)
     if rows.fetched:
         far_ns = straight_ns * max(LINE_BYTES / rows.run, 1.0)
     else:

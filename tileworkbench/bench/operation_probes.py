@@ -11,7 +11,7 @@ of every sample.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -111,7 +111,8 @@ def operation_probe(name: str, isa: Isa) -> Probe:
         return _function_probe(writer, vector, name, isa)
     for operation in MIXED:
         if name.startswith(operation):
-            return _mixed_probe(writer, vector, operation, name.split()[-1], isa)
+            other = name.removeprefix(f"{operation} ")
+            return _mixed_probe(writer, vector, operation, other, isa)
     if name == FORWARD:
         return _forward_probe(writer, vector)
     if name == CYCLE:
@@ -158,10 +159,21 @@ def _independent(
             for total, value in zip(sums, results, strict=True)
         ]
 
-    starts = [(vector, vector.constant(0.0))] * _INDEPENDENT
+    _total(writer, vector, places, iteration, size)
+
+
+def _total(
+    writer: FunctionWriter,
+    vector: VectorType,
+    places: Sequence[str],
+    iteration: Callable[[str, list[str]], list[str]],
+    align: int = 4,
+) -> None:
+    """A loop that adds to vectors of zeros, which are stored after it."""
+    starts = [(vector, vector.constant(0.0))] * len(places)
     ends = writer.counted_loop("%repeats", 1, iteration, starts)
     for place, value in zip(places, ends, strict=True):
-        writer.do(f"store {vector} {value}, ptr {place}, align {size}")
+        writer.do(f"store {vector} {value}, ptr {place}, align {align}")
 
 
 def _mixed_probe(
@@ -170,41 +182,31 @@ def _mixed_probe(
     """Vectors that are loaded each time, one of `MIXED` on each, and what adds its result up; or
     one vector, on which it and what adds to it follow each other.
     """
-    is_chain = other == AFTER.split()[-1]
+    is_chain = other == AFTER
     count = 1 if is_chain else _INDEPENDENT
     places = [_place(writer, vector, number) for number in range(count + 2)]
     loads = [writer.let(f"load {vector}, ptr {place}, align 4") for place in places[-2:]]
     whole = vector.of("i32")
 
     def add_up(total: str, value: str) -> str:
-        if other == "sums":
+        if other == "beside sums":
             return writer.let(f"fadd {vector} {total}, {value}")
-        if other == "products" or is_chain:
-            return _fused(writer, vector, (total, loads[0], value), isa.fma)
-        return cast(writer.let(f"xor {whole} {bits(total)}, {bits(value)}"), whole, vector)
-
-    def cast(value: str, source: VectorType, kind: VectorType) -> str:
-        return writer.let(f"bitcast {source} {value} to {kind}")
-
-    def bits(value: str) -> str:
-        return cast(value, vector, whole)
+        if other == "beside logic":
+            both = [writer.let(f"bitcast {vector} {each} to {whole}") for each in (total, value)]
+            made = writer.let(f"xor {whole} {', '.join(both)}")
+            return writer.let(f"bitcast {whole} {made} to {vector}")
+        return _fused(writer, vector, (total, loads[0], value), isa.fma)
 
     def iteration(counter: str, totals: list[str]) -> list[str]:
         made = list[str]()
-        for total, place in zip(totals, places[:-2], strict=True):
+        for total, place in zip(totals, places, strict=False):
             value = writer.let(f"load volatile {vector}, ptr {place}, align 4")
-            if is_chain:
-                before = _mixed(writer, vector, operation, (total, *loads), isa)
-                made.append(add_up(before, value))
-            else:
-                result = _mixed(writer, vector, operation, (value, *loads), isa)
-                made.append(add_up(total, result))
+            changed = total if is_chain else value
+            result = _mixed(writer, vector, operation, (changed, *loads), isa)
+            made.append(add_up(result, value) if is_chain else add_up(total, result))
         return made
 
-    starts = [(vector, vector.constant(0.0))] * count
-    ends = writer.counted_loop("%repeats", 1, iteration, starts)
-    for place, value in zip(places[:-2], ends, strict=True):
-        writer.do(f"store {vector} {value}, ptr {place}, align 4")
+    _total(writer, vector, places[:-2], iteration)
     return Probe(f"{operation} {other}", module_text(writer), count)
 
 
@@ -213,11 +215,14 @@ def _mixed(
 ) -> str:
     """One of `MIXED`, on the first of some values."""
     value, second, third = values
-    lanes, whole, long = vector.lanes, vector.of("i32"), VectorType("double", vector.lanes // 2)
+    lanes, whole = vector.lanes, vector.of("i32")
+    half, long = VectorType("float", lanes // 2), VectorType("double", lanes // 2)
+
+    def bits() -> str:
+        return writer.let(f"bitcast {vector} {value} to {whole}")
 
     def on_integers(operation: str, other: str) -> str:
-        number = writer.let(f"bitcast {vector} {value} to {whole}")
-        made = writer.let(f"{operation} {whole} {number}, {other}")
+        made = writer.let(f"{operation} {whole} {bits()}, {other}")
         return writer.let(f"bitcast {whole} {made} to {vector}")
 
     def lanes_of(source: VectorType, first: str, other: str, numbers: Iterable[int | str]) -> str:
@@ -233,8 +238,7 @@ def _mixed(
     if name == EXTREMUM:
         return emit_extremum(writer, isa, "max", vector, value, second)
     if name == CONVERSION:
-        number = writer.let(f"bitcast {vector} {value} to {whole}")
-        return writer.let(f"sitofp {whole} {number} to {vector}")
+        return writer.let(f"sitofp {whole} {bits()} to {vector}")
     if name == SHIFT:
         return on_integers("shl", whole.constant(3))
     if name == INTEGER_PRODUCT:
@@ -245,12 +249,10 @@ def _mixed(
         both = ((7 * lane + 3) % (2 * lanes) for lane in range(lanes))
         return lanes_of(vector, value, second, both)
     if name == WIDENING:
-        half = VectorType("float", lanes // 2)
-        part = lanes_of(vector, value, "poison", range(lanes // 2))
+        part = writer.slice(value, vector, 0, lanes // 2)
         made = writer.let(f"fpext {half} {part} to {long}")
         return writer.let(f"bitcast {long} {made} to {vector}")
     doubled = writer.let(f"bitcast {vector} {value} to {long}")
-    half = VectorType("float", lanes // 2)
     made = writer.let(f"fptrunc {long} {doubled} to {half}")
     rest = ["poison"] * (lanes - lanes // 2)
     return lanes_of(half, made, "poison", (*range(lanes // 2), *rest))

@@ -9,7 +9,7 @@ whole, so that shares add up to it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any
 
@@ -227,8 +227,12 @@ def _who(part: Part) -> str:
 
 def _overlapped(times: Mapping[str, float], norm: float) -> float:
     """The time of what is busy together."""
-    busy = [time_us for uses, time_us in times.items() if uses]
-    return float(sum(time_us**norm for time_us in busy) ** (1 / norm))
+    return together([time_us for uses, time_us in times.items() if uses], norm)
+
+
+def together(times: Iterable[float], norm: float) -> float:
+    """The time of what overlaps: the norm of its times."""
+    return float(sum(each**norm for each in times) ** (1 / norm))
 
 
 def _total(times: Mapping[str, float], norm: float) -> float:

@@ -34,7 +34,7 @@ from tileworkbench.bench.llvm.block_time import BlockTimes
 from tileworkbench.bench.llvm.costs import Core
 from tileworkbench.bench.memory_rates import MemoryRates, assumed_memory
 from tileworkbench.bench.operation_rates import OperationRates, assumed_rates
-from tileworkbench.bench.parts import Causes, Part
+from tileworkbench.bench.parts import Causes, Part, together
 from tileworkbench.bench.points import BANDWIDTH, PEAK, Machine
 from tileworkbench.bench.probes import assumed_target, host_isa
 from tileworkbench.bench.units import format_bytes, format_count, format_time
@@ -174,7 +174,8 @@ class _Model:
         self.compute_us = self.packing_us = self.tiles_us = self.block_us = 0.0
         self.moved: Moved = {}
         self.stored: dict[tuple[int, Buffer], float] = {}
-        self.rows: dict[Buffer, tuple[Rows, Near]] = {}
+        # And what the second cache is for them.
+        self.rows: dict[Buffer, tuple[Rows, Near, str]] = {}
         self.computes: dict[int, float] = {}  # microseconds by site, with its tiles
         # Microseconds of pieces of code, and the bytes they move of each tensor.
         self.pieces: list[tuple[float, dict[str, float]]] = []
@@ -237,7 +238,7 @@ class _Model:
         caches = processor.cache_sizes()
         rows = rows_of(grid, caches.l2, self.fetched)
         near = near_of(rows.values(), caches.l1, caches.l2)
-        self.rows |= {buffer: (each, near) for buffer, each in rows.items()}
+        self.rows |= {buffer: (each, near, each.second(caches.l1)) for buffer, each in rows.items()}
 
     def add_memory(
         self, works: Sequence[GridWork], used: int
@@ -275,9 +276,8 @@ class _Model:
         usual = self.memory.usual(each.level, alone.value) if alone else 1.0
         straight_ns, more_ns = usual * bytes_ / rate.value, 0.0
         if each.buffer in self.rows:
-            rows, near = self.rows[each.buffer]
+            rows, near, second = self.rows[each.buffer]
             alone_ns = used * straight_ns  # of one thread
-            second = rows.second(processor.cache_sizes().l1)
             about = (self.memory, each.level, stored > 0.5, near, second)
             more_ns = (rows_ns(rows, each.bytes_, alone_ns, *about) - alone_ns) / used
         return straight_ns / 1e3, more_ns / 1e3
@@ -439,7 +439,7 @@ def overlapping(memory_us: Mapping[str, float]) -> tuple[float, float]:
 
 def norm(*times: float) -> float:
     """The time of what overlaps."""
-    return float(sum(each**OVERLAP for each in times) ** (1 / OVERLAP))
+    return together(times, OVERLAP)
 
 
 def share_alone(work: float, memory: tuple[float, ...], total: float) -> float:

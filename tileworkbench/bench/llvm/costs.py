@@ -138,7 +138,11 @@ class Costs:
 
     def usual(self, each: Instruction) -> Cost:
         """What any port for arithmetic does with integers."""
-        return self.on_integers(each) if each.kind.lanes > 1 else Cost((), 1.0, (self.cycle_ns,))
+        if each.kind.lanes <= 1:
+            return Cost((), 1.0, (self.cycle_ns,))
+        registers = self.core.registers(each.kind)
+        time_ns = registers * self.core.part(SIMPLE, each.kind) * self.core.rates.of(INTEGER)
+        return Cost(((ARITHMETIC, time_ns),), registers, (self.cycle_ns,))
 
     def uses(self, each: Instruction) -> int:
         """How often a result is used."""
@@ -166,18 +170,15 @@ class Costs:
             if time_ns
         )
 
+    def measured(self, operation: str, kind: Kind, instructions: float = 1.0) -> Cost:
+        """Such an operation on a value of a type, so many instructions for each register."""
+        registers, late = self.core.registers(kind), self.core.rates.latency(operation)
+        return Cost(self.mixed(operation, registers, kind), instructions * registers, (late,))
+
     def moved(self, operation: str, registers: float, kind: Kind) -> tuple[tuple[str, float], ...]:
         """The ports of what moves lanes of so many vectors; one of these has all of them."""
         own = registers * self.core.part(SIMPLE, kind) * self.core.fused_ns
         return (*self.mixed(operation, registers, kind), (LANES, own))
-
-    def on_integers(self, each: Instruction, times: float = 1.0) -> Cost:
-        return self.integers(times * self.core.registers(each.kind), each.kind)
-
-    def integers(self, registers: float, kind: Kind) -> Cost:
-        """An operation on each of so many vectors of integers."""
-        time_ns = registers * self.core.part(SIMPLE, kind) * self.core.rates.of(INTEGER)
-        return Cost(((ARITHMETIC, time_ns),), registers, (self.cycle_ns,))
 
     def access(self, port: str, operation: str, kind: Kind) -> tuple[tuple[str, float], ...]:
         """A value that is loaded or stored."""
@@ -226,24 +227,17 @@ class Costs:
     def integer_product(self, each: Instruction) -> Cost:
         if each.kind.lanes <= 1 or each.kind.bits <= 16:
             return self.usual(each)
-        registers = self.core.registers(each.kind)
-        busy = self.mixed(INTEGER_PRODUCT, registers, each.kind)
-        return Cost(busy, registers, (self.core.rates.latency(INTEGER_PRODUCT),))
+        return self.measured(INTEGER_PRODUCT, each.kind)
 
     def shift(self, each: Instruction) -> Cost:
-        if each.kind.lanes <= 1:
-            return self.usual(each)
-        registers, late = self.core.registers(each.kind), self.core.rates.latency(SHIFT)
-        return Cost(self.mixed(SHIFT, registers, each.kind), registers, (late,))
+        return self.usual(each) if each.kind.lanes <= 1 else self.measured(SHIFT, each.kind)
 
     def logic(self, each: Instruction) -> Cost:
         """Signs and choices, which any port for arithmetic does; the larger of what is compared is
         one instruction.
         """
         if each.op == "select" and self.is_larger(each):
-            registers = self.core.registers(each.kind)
-            late = self.core.rates.latency(LARGER)
-            return Cost(self.mixed(LARGER, registers, each.kind), registers, (late,))
+            return self.measured(LARGER, each.kind)
         if each.mask or (each.op == "select" and each.kind.lanes <= 1 and not each.kind.is_float):
             return Cost((), 0.0 if each.mask else 1.0, (0.0 if each.mask else self.cycle_ns,))
         return self.arithmetic(each, "", self.cycle_ns)
@@ -291,14 +285,10 @@ class Costs:
 
     def conversion(self, each: Instruction) -> Cost:
         """A change of width moves lanes besides."""
-        kind = wider(each)
-        registers = self.core.registers(kind)
         if each.kind.lanes <= 1 or each.kind.bits == each.source.bits:
-            late = self.core.rates.latency(CONVERSION)
-            return Cost(self.mixed(CONVERSION, registers, kind), registers, (late,))
+            return self.measured(CONVERSION, wider(each))
         name = WIDENING if each.kind.bits > each.source.bits else NARROWING
-        late = self.core.rates.latency(name)
-        return Cost(self.mixed(name, registers, kind), 2 * registers, (late,))
+        return self.measured(name, wider(each), instructions=2.0)
 
     def extension(self, each: Instruction) -> Cost:
         """Integers of other widths; those of addresses are part of them."""
@@ -388,8 +378,7 @@ class Costs:
             if part in each.detail:
                 return cost(self, each)
         if each.detail.startswith("llvm."):
-            is_vector = each.kind.lanes > 1
-            return self.on_integers(each) if is_vector else Cost((), 1.0, (self.cycle_ns,))
+            return self.usual(each)
         time_ns = self.core.cycles(_LIBRARY)
         return Cost(((ARITHMETIC, time_ns),), _LIBRARY, (time_ns,))
 
@@ -439,15 +428,10 @@ class Costs:
 
     def extremum(self, each: Instruction) -> Cost:
         """One instruction, or a comparison, a choice and NaN."""
-        registers, is_one = self.core.registers(each.kind), "range" in each.detail
-        busy = self.mixed(EXTREMUM, registers, each.kind)
-        late = self.core.rates.latency(EXTREMUM)
-        return Cost(busy, registers * (1.0 if is_one else 3.0), (late,))
+        return self.measured(EXTREMUM, each.kind, 1.0 if "range" in each.detail else 3.0)
 
     def rounding(self, each: Instruction) -> Cost:
-        registers = self.core.registers(each.kind)
-        late = self.core.rates.latency(CONVERSION)
-        return Cost(self.mixed(CONVERSION, registers, each.kind), registers, (late,))
+        return self.measured(CONVERSION, each.kind)
 
     def gather(self, each: Instruction) -> Cost:
         registers = each.kind.lanes * 32 / self.core.vector_bits  # lane by lane
