@@ -62,13 +62,38 @@ _kept: list[GuardedTile] = []
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("repeat", "stride", "offset"),
-    [(2, 1, 0), (4, 1, 0), (8, 1, 3), (64, 1, 0), (1, 2, 0), (1, 2, 1), (1, 4, 0), (1, 4, 3)],
+    [
+        *[(2, 1, 0), (4, 1, 0), (8, 1, 3), (64, 1, 0), (1, 2, 0), (1, 2, 1), (1, 4, 0), (1, 4, 3)],
+        *[(1, 3, 1), (1, 50, 0)],
+    ],
 )
 def test_values(target: str, dtype: str, repeat: int, stride: int, offset: int) -> None:
     kernel = tw.compile(copy_kernel(repeat, stride, dtype, offset), target=target)
     at = np.arange(N) // repeat * stride + offset
     numbers = np.arange(at[-1] + 1).astype(_numpy(dtype))
     np.testing.assert_array_equal(kernel(guarded(numbers, dtype)), numbers[at])
+
+
+@pytest.mark.covering(2)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("stride", [2, 3, 50])
+def test_values_are_stored_apart(target: str, dtype: str, stride: int) -> None:
+    """`Y[0, j * stride] = X[j]`, and nothing else is written."""
+    extent = (N - 1) * stride + 1
+
+    @T.prim_func
+    def spread(X: T.Tensor((N,), dtype), Y: T.Tensor((extent,), dtype)):
+        with T.Kernel(1, threads=32):
+            for j in T.Parallel(N):
+                Y[j * stride] = X[j]
+
+    kernel = tw.compile(spread, target=target)
+    numbers, spaced = np.arange(1, N + 1), np.full(extent, 77)
+    result = guarded(spaced.astype(_numpy(dtype)), dtype)
+    kernel(numbers.astype(_numpy(dtype)), result)
+    spaced[::stride] = numbers
+    np.testing.assert_array_equal(result, spaced.astype(_numpy(dtype)))
+    assert "gather" not in kernel.source and "scatter" not in kernel.source
 
 
 def test_named_places_are_read_whole() -> None:
@@ -106,8 +131,8 @@ def _numpy(dtype: str) -> np.dtype:
         (mul(LANE, BASE), None),
         (mul(LANE, int_const(-2)), None),
         (binary("floordiv", LANE, int_const(3)), None),
-        (mul(LANE, int_const(3)), None),
-        (mul(LANE, int_const(16)), None),
+        (mul(LANE, int_const(3)), ("0", 1, 3)),
+        (add(BASE, mul(LANE, int_const(16))), ("base", 1, 16)),
         (add(LANE, binary("floordiv", LANE, int_const(2))), None),
         (BASE, None),
     ],

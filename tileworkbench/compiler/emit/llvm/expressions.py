@@ -15,6 +15,7 @@ from tileworkbench.compiler.emit.llvm.lane_access import (
     LanePattern,
     gather_strided,
     lane_pattern,
+    load_apart,
     repeat_lanes,
     strided_starts,
 )
@@ -284,8 +285,12 @@ class Expressions(Arithmetic):
             moves = self.pattern(index)
             if moves is not None and moves.repeat > 1:
                 return self._load_repeated(load, moves, lanes, predicate)
-            if moves is not None:
+            if moves is not None and moves.is_dense(lanes):
                 return self._load_strided(load, moves, lanes, predicate)
+            if moves is not None and predicate is None:
+                first, kind = self.pointer(buffer, moves.base), memory_type(dtype, lanes)
+                text = load_apart(self.out, first, kind, moves.stride, dtype.bytes)
+                return self.from_memory(text, dtype, lanes)
         return self._load_masked(load, run, lanes, predicate, safe)
 
     def _load_repeated(

@@ -57,7 +57,8 @@ def _by_register(
         result = apply(register, *(writer.let(f"{insert} {value}, i64 0") for value in values))
         return writer.let(f"extractelement {register} {result}, i64 0")
     if kind.lanes < size:
-        result = apply(register, *(writer.resize(value, kind, size) for value in values))
+        wide = (writer.resize(value, kind, size, "poison") for value in values)
+        result = apply(register, *wide)
         return writer.resize(result, register, kind.lanes)
     parts = [
         apply(register, *(writer.slice(value, kind, start, size) for value in values))

@@ -22,13 +22,17 @@ class LanePattern:
     repeat: int = 1
     stride: int = 1
 
+    def is_dense(self, lanes: int) -> bool:
+        """Whether whole vectors hold the elements of so many lanes, and a few others."""
+        return self.stride in _STRIDES and self.stride < lanes
+
     def with_base(self, base: Expr) -> LanePattern:
         """The same steps from another start."""
         return LanePattern(base, self.repeat, self.stride)
 
 
 def lane_pattern(index: Expr, var: Var, lanes: int) -> LanePattern | None:
-    """How `index` moves with the lane variable, or None for any other way."""
+    """How `index` moves with the lane variable, or None for any other way, backwards too."""
     zero = const(0, index.dtype)
     if index is var:
         return LanePattern(zero)
@@ -42,10 +46,9 @@ def lane_pattern(index: Expr, var: Var, lanes: int) -> LanePattern | None:
         case ir.Binary("mul", a, b):
             a, b = (b, a) if const_int(b) is None else (a, b)
             step, inner = const_int(b) or 0, lane_pattern(a, var, lanes)
-            if inner is None or inner.repeat > 1 or inner.stride * step not in _STRIDES:
+            if inner is None or inner.repeat > 1 or step < 1:
                 return None
-            stride = inner.stride * step
-            return LanePattern(mul(inner.base, b), stride=stride) if stride < lanes else None
+            return LanePattern(mul(inner.base, b), stride=inner.stride * step)
         case ir.Binary("add" | "sub" as op, a, b):
             in_a, in_b = mentions(a, var), mentions(b, var)
             if in_a and not in_b:
@@ -71,6 +74,35 @@ def repeat_lanes(writer: FunctionWriter, value: str, kind: VectorType, count: in
         return writer.splat(value, VectorType(kind.element, count))
     order = [lane // count for lane in range(kind.lanes * count)]
     return _shuffle(writer, value, value, kind, order)
+
+
+def load_apart(
+    writer: FunctionWriter, first: str, kind: VectorType, stride: int, size: int
+) -> str:
+    """A `kind` of elements of `size` bytes, each `stride` elements after the one before, loaded one
+    by one: of a gather LLVM would put all addresses into vectors, and take each out again.
+    """
+    text = "poison"
+    for lane in range(kind.lanes):
+        place = _place_apart(writer, first, kind, lane * stride)
+        element = writer.let(f"load {kind.element}, ptr {place}, align {size}")
+        both = f"{kind} {text}, {kind.element} {element}"
+        text = writer.let(f"insertelement {both}, i64 {lane}")
+    return text
+
+
+def store_apart(
+    writer: FunctionWriter, first: str, value: str, kind: VectorType, stride: int, size: int
+) -> None:
+    """Store the lanes of a `kind` where `load_apart` would load them from."""
+    for lane in range(kind.lanes):
+        place = _place_apart(writer, first, kind, lane * stride)
+        element = writer.let(f"extractelement {kind} {value}, i64 {lane}")
+        writer.do(f"store {kind.element} {element}, ptr {place}, align {size}")
+
+
+def _place_apart(writer: FunctionWriter, first: str, kind: VectorType, elements: int) -> str:
+    return writer.let(f"getelementptr {kind.element}, ptr {first}, i64 {elements}")
 
 
 def strided_starts(lanes: int, stride: int) -> list[int]:

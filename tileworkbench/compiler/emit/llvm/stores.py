@@ -9,6 +9,7 @@ from tileworkbench.compiler.emit.llvm import packed
 from tileworkbench.compiler.emit.llvm.atomics import AtomicWriter
 from tileworkbench.compiler.emit.llvm.emitter import Emitter, Value, memory_type
 from tileworkbench.compiler.emit.llvm.expressions import Expressions
+from tileworkbench.compiler.emit.llvm.lane_access import store_apart
 from tileworkbench.compiler.emit.llvm.module import ModuleState
 from tileworkbench.compiler.emit.llvm.text import VectorType
 from tileworkbench.compiler.ir import stmt as st
@@ -199,7 +200,12 @@ class Stores:
 
     def scatter(self, buffer: Buffer, index: Expr, value: Value, mask: Value | None) -> None:
         kind, lanes = memory_type(buffer.dtype, value.lanes), VectorType("i1", value.lanes)
-        stored, addresses = self.exprs.to_memory(value), self.exprs.pointers(buffer, index)
+        stored, moves = self.exprs.to_memory(value), self.exprs.pattern(index)
+        if mask is None and moves is not None and moves.repeat == 1:
+            first = self.exprs.pointer(buffer, moves.base)
+            store_apart(self.out, first, stored, kind, moves.stride, buffer.dtype.bytes)
+            return
+        addresses = self.exprs.pointers(buffer, index)
         active = "splat (i1 true)" if mask is None else mask.text
         pointers = VectorType("ptr", value.lanes)
         callee = f"llvm.masked.scatter.{kind.mangled}.v{value.lanes}p0"

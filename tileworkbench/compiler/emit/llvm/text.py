@@ -194,17 +194,21 @@ class FunctionWriter:
         zeros = f"<{kind.lanes} x i32> zeroinitializer"
         return self.let(f"shufflevector {kind} {single}, {kind} poison, {zeros}")
 
-    def resize(self, value: str, kind: VectorType, lanes: int) -> str:
-        """Append the first `lanes` lanes of `value`, a `kind`; lanes it does not have are zero."""
+    def resize(
+        self, value: str, kind: VectorType, lanes: int, rest: str = "zeroinitializer"
+    ) -> str:
+        """Append the first `lanes` lanes of `value`, a `kind`; lanes it does not have are `rest`,
+        ``poison`` where nobody looks at them, or an instruction would clear them.
+        """
         if kind.lanes == lanes:
             return value
         if lanes == 1:
             return self.let(f"extractelement {kind} {value}, i64 0")
         if kind.lanes == 1:
             wide = VectorType(kind.element, lanes)
-            return self.let(f"insertelement {wide} zeroinitializer, {kind} {value}, i64 0")
+            return self.let(f"insertelement {wide} {rest}, {kind} {value}, i64 0")
         order = ", ".join(f"i32 {min(lane, kind.lanes)}" for lane in range(lanes))
-        both = f"{kind} {value}, {kind} zeroinitializer"
+        both = f"{kind} {value}, {kind} {rest}"
         return self.let(f"shufflevector {both}, <{lanes} x i32> <{order}>")
 
     def slice(self, value: str, kind: VectorType, start: int, lanes: int) -> str:
