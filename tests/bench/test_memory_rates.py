@@ -59,7 +59,7 @@ def test_a_cache_of_others_keeps_less() -> None:
     assert kept_part(1.0, {**parts_ns, 0.5: 3.0}, 5.0) == pytest.approx(0.25)
 
 
-@pytest.mark.parametrize("lines", [0, 1, 16])
+@pytest.mark.parametrize("lines", [0, 1, 2, 16])
 def test_a_probe_reads_its_runs(lines: int) -> None:
     """Four rows of 133 lines, or 8 pages in a row; the area has ones, and zeros that are not read,
     where a run does not fit any more.
@@ -178,22 +178,31 @@ def test_elements_that_lie_near_are_a_run_however_far_names_are() -> None:
     assert 4 * (2 * 31 + 1) <= found.run <= 4 * (2 * 39 + 3)
 
 
-def test_few_rows_are_followed_and_many_leave_the_cache() -> None:
-    few, several, many = (Rows(count, 64.0, 8256, True) for count in (16, 64, 1 << 14))
-    near = [near_of([each], CACHES.l1, CACHES.l2) for each in (few, several, many)]
-    assert near == [Near(1.0, 1.0, 1.0), Near(0.0, 1.0, 1.0), Near(0.0, 0.0, 0.0)]
-    # Rows of different tensors count together; one row is followed anyway.
-    together = near_of([few] * 4 + [Rows(1, 4096.0, 0)], CACHES.l1, CACHES.l2)
-    assert together.followed == 0.0
+def test_the_second_cache_gives_up_lines_behind_many_rows() -> None:
+    several, many = (Rows(count, 64.0, 8256, True) for count in (64, 1 << 14))
+    near = [near_of([each], CACHES.l1, CACHES.l2) for each in (several, many)]
+    assert near == [Near(1.0, 1.0), Near(0.0, 0.0)]
+    # Rows of different tensors count together; one row is foreseen anyway.
+    half = Rows(1 << 12, 64.0, 8256, True)
+    together = [near_of([half] * count, CACHES.l1, CACHES.l2).second for count in (1, 2, 4)]
+    assert together == sorted(together, reverse=True) and together[0] > together[-1] == 0.0
+    assert near_of([several, Rows(1, 4096.0, 0)], CACHES.l1, CACHES.l2) == near[0]
 
-    def time_ns(each: Rows, near: Near, second: str = "L2") -> float:
-        return rows_ns(each, 64 << 10, 500.0, RATES, "L3", False, near, second)
+    def time_ns(each: Rows, near: Near, crowded: float = 0.0) -> float:
+        return rows_ns(each, 64 << 10, 500.0, RATES, "L3", False, near, crowded)
 
     runs = {level: 1024 * RATES.run_ns(level, False, 1) for level in ("L2", SHARED, "L3")}
-    assert time_ns(few, near[0]) == 500.0
-    assert max(500, runs["L2"]) < time_ns(several, near[1]) < 500 + runs["L2"]
-    assert time_ns(several, near[1], SHARED) > time_ns(several, near[1]) + 0.5 * runs["L2"]
-    assert time_ns(many, near[2]) == runs["L3"]
+    assert max(500, runs["L2"]) < time_ns(several, near[0]) < 500 + runs["L2"]
+    assert max(500, runs[SHARED]) < time_ns(several, near[0], 1.0) < 500 + runs[SHARED]
+    assert time_ns(many, near[1]) == runs["L3"]
+
+
+def test_runs_of_crowded_rows_lie_between_both_kinds() -> None:
+    rows, near = Rows(64, 64.0, 8192, True), Near(1.0)
+    runs = [1024 * RATES.run_ns(level, False, 1) for level in ("L2", SHARED)]
+    for crowded in (0.0, 0.25, 1.0):
+        time_ns = rows_ns(rows, 64 << 10, 0.0, RATES, "L3", False, near, crowded)
+        assert time_ns == pytest.approx(runs[0] + crowded * (runs[1] - runs[0]))
 
 
 def test_rows_that_are_powers_of_two_apart_share_few_places() -> None:
@@ -207,16 +216,22 @@ def test_rows_that_are_powers_of_two_apart_share_few_places() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pitch", "second"),
-    [(4096, SHARED), (8192, SHARED), (4104, SHARED), (2048, "L2"), (4160, "L2"), (0, SHARED)],
+    ("pitch", "count", "crowded"),
+    [
+        *[(8192, count, crowded) for count, crowded in ((8, 0), (16, 1 / 3), (64, 1), (512, 1))],
+        *[(4096, 32, 2 / 3), (2048, 32, 1 / 3), (2048, 128, 1), (4160, 512, 0)],
+        *[(4160, 1024, 1 / 3), (4104, 64, 0), (4104, 1024, 1 / 3), (0, 64, 1)],
+    ],
 )
-def test_rows_a_page_apart_share_a_place_of_the_first_cache(pitch: int, second: str) -> None:
-    assert Rows(64, 64.0, pitch, True).second(CACHES.l1) == second
-    assert Rows(8, 64.0, pitch, True).second(CACHES.l1) == "L2"  # which has room for eight
+def test_rows_a_page_apart_crowd_a_place_of_the_first_cache(
+    pitch: int, count: int, crowded: float
+) -> None:
+    """A place has room for eight lines; eight times as many come in as slowly as any."""
+    assert Rows(count, 64.0, pitch, True).crowded(CACHES.l1) == pytest.approx(crowded)
 
 
 def test_rows_that_do_not_go_on_begin_anew() -> None:
-    near = Near(1.0, 1.0, 1.0)
+    near = Near(1.0, 1.0)
     short, long = (Rows(8, run, 16384, False) for run in (64.0, 8192.0))
     found = [rows_ns(each, 64 << 10, 500.0, RATES, "DRAM", True, near) for each in (short, long)]
     assert found == [pytest.approx(1024 * RATES.run_ns("DRAM", True, 1)), 500.0]
@@ -228,15 +243,19 @@ def test_rows_that_do_not_go_on_begin_anew() -> None:
     assert half == pytest.approx(2048 * RATES.run_ns("L3", False, 1))
     # What the kernel fetches itself takes as long as whole lines in a row.
     fetched = replace(short, run=32.0, goes_on=True, fetched=True)
-    far = Near(0.0, 0.0, 1.0)
+    far = Near(0.0, 1.0)
     assert rows_ns(fetched, 64 << 10, 5e5, RATES, "DRAM", False, far) == 1e6
 
 
 @pytest.mark.parametrize("first", [0.0, 0.5, 1.0])
 def test_the_rest_of_a_line_is_in_the_first_cache_or_the_second(first: float) -> None:
     eighths = Rows(64, 8.0, 4160, True)
-    near = Near(1.0, 1.0, first)
-    more_ns = rows_ns(eighths, 64 << 10, 500.0, RATES, "L3", False, near) - 500.0
+    near = Near(1.0, first)
+    whole, eighth = (
+        rows_ns(each, 64 << 10, 500.0, RATES, "L3", False, near)
+        for each in (replace(eighths, run=64.0), eighths)
+    )
+    more_ns = eighth - whole
     assert more_ns == pytest.approx((1 - first) * 7 * 1024 * RATES.run_ns("L2", False, 1))
 
 
@@ -319,14 +338,14 @@ def test_the_rest_of_a_row_is_part_of_it() -> None:
 
 def test_near_rows_are_foreseen_in_the_second_cache_only() -> None:
     near, far = (Rows(64, 64.0, pitch, True) for pitch in (960, 1088))
-    for level, kept in (("L2", Near(0.0, 1.0)), ("L3", Near(0.0, 0.0))):
+    for level, kept in (("L2", Near(1.0)), ("L3", Near(0.0))):
         times = [rows_ns(each, 1 << 16, 500.0, RATES, level, False, kept) for each in (near, far)]
         assert (times[0] == 500.0) == (level == "L2")
         assert times[1] > 500.0
 
 
 def test_runs_of_the_second_cache_overlap_with_nothing_before_it() -> None:
-    rows, kept = Rows(64, 64.0, 1088, True), Near(0.0, 1.0)
+    rows, kept = Rows(64, 64.0, 1088, True), Near(1.0)
     run_ns = 1024 * RATES.run_ns("L2", False, 1)
     for straight_ns in (0.5 * run_ns, 2 * run_ns):
         time_ns = rows_ns(rows, 1 << 16, straight_ns, RATES, "L2", False, kept)
@@ -338,9 +357,9 @@ def test_runs_of_the_second_cache_are_no_powers_of_two_apart(
 ) -> None:
     caches, pitches = CACHES, dict[int, set[int]]()
 
-    def usual(kind: str, lines: int, size: int, memory: Any, pitch: int = 8192) -> float:
+    def usual(walks: Any, size: int, memory: Any, pitch: int = 8192) -> list[float]:
         pitches.setdefault(size, set()).add(pitch % 4096)
-        return float(size)
+        return [float(size)] * len(walks)
 
     monkeypatch.setattr(memory_rates_module, "_usual_ns", usual)
     monkeypatch.setattr(memory_rates_module, "touched_memory", lambda size: np.zeros(0, np.uint8))

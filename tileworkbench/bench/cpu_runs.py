@@ -32,9 +32,9 @@ _WAYS = 8  # lines that each place of a cache has room for
 _GAP = 12  # bytes between elements of a run: every second or fourth of a line
 _SOON = 9  # iterations after which an address may have come back
 _NEAR = 1024  # bytes between rows that the processor foresees as if they were one
-_BESIDE = 8  # rows that come in at the same time
+_BESIDE = 1024  # rows whose places are looked at
 _OVERLAP = 3.0  # the norm of lines on their way into the second cache, and from there
-_FOLLOWED = 32  # rows that it follows at once: all of half as many, none of twice as many
+_CROWDED = 8  # times as many rows as their places have room for
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,14 @@ class Rows:
         """Lines of the cache in a run."""
         return max(self.run / LINE_BYTES, 1.0)
 
-    def second(self, first_cache: int) -> str:
-        """What the second cache is for them, by the size of the first one."""
+    def crowded(self, first_cache: int) -> float:
+        """How far, from 0 to 1, their lines are slower to come into a first cache of so many bytes,
+        because they share few of its places: not at all where these have room for all rows.
+        """
         period = max(_period(first_cache), LINE_BYTES)
         places = {at * self.pitch % period // LINE_BYTES for at in range(min(_BESIDE, self.count))}
-        return SHARED if len(places) == 1 and self.count > _WAYS else "L2"
+        times = self.count / (_WAYS * max(len(places), 1))
+        return min(max(math.log(times, _CROWDED), 0.0), 1.0)
 
     def pressure(self, cache: int, behind: int = 1) -> float:
         """Bytes of a cache of so many that the runs of all rows take, with so many lines behind
@@ -153,10 +156,9 @@ def _accesses(
 @dataclass(frozen=True, slots=True)
 class Near:
     """What is near when the loops come back to rows: which part of the lines behind all runs is in
-    the first cache and in the second, and which part of the lines in them in the first.
+    the second cache, and which part of the lines in them in the first.
     """
 
-    followed: float
     second: float
     first: float = 0.0
 
@@ -164,9 +166,8 @@ class Near:
 def near_of(rows: Collection[Rows], first: int, second: int) -> Near:
     """What caches of so many bytes keep of all rows."""
     several = [each for each in rows if each.count > 1]
-    followed = kept(sum(each.count for each in several), _FOLLOWED)
     behind = kept(sum(each.pressure(second) for each in several), second)
-    return Near(followed, behind, kept(sum(each.pressure(first, 0) for each in several), first))
+    return Near(behind, kept(sum(each.pressure(first, 0) for each in several), first))
 
 
 def rows_ns(
@@ -177,16 +178,22 @@ def rows_ns(
     level: str,
     stored: bool,
     near: Near,
-    second: str = "L2",
+    crowded: float = 0.0,
 ) -> float:
     """Nanoseconds of `bytes_` of a tensor from `level`, which would take `straight_ns` in a row,
-    where so much is `near`, and the second cache is `second`.
+    where so much is `near`, and the rows are so `crowded` in the first cache.
     """
     if rows.count <= 1 or rows.run >= PAGE_BYTES:
         return straight_ns
+
+    def second_ns(lines: float) -> float:
+        """A run of so many lines of the second cache."""
+        there, shared = (rates.run_ns(name, stored, lines) for name in ("L2", SHARED))
+        return there + crowded * max(shared - there, 0.0)
+
     runs = bytes_ / max(rows.run, LINE_BYTES)
     again = bytes_ / rows.run - runs  # of the same line
-    from_second_ns = runs * rates.run_ns(second, stored, rows.lines)
+    from_second_ns = runs * second_ns(rows.lines)
     if rows.pitch < _NEAR:
         near_ns = straight_ns
     elif level == "L2":
@@ -199,6 +206,5 @@ def rows_ns(
         far_ns = max(runs * rates.run_ns(level, stored, rows.lines), near_ns)
     if not rows.goes_on:
         return far_ns + again * rates.run_ns(level, stored, 1)
-    near_ns = near.followed * straight_ns + (1 - near.followed) * near_ns
-    again_ns = again * (1 - near.first) * rates.run_ns(second, stored, 1)
+    again_ns = again * (1 - near.first) * second_ns(1)
     return near.second * near_ns + (1 - near.second) * far_ns + again_ns

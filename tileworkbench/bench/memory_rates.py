@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field
 
 import numpy as np
@@ -33,15 +33,17 @@ from tileworkbench.compiler.emit.llvm.text import FunctionWriter, VectorType
 from tileworkbench.compiler.fast_dataclass import dataclass
 
 LINE_BYTES, PAGE_BYTES = 64, 4096
-RUNS = (1, 4, 16, 64)
+RUNS = (1, 2, 4, 8, 16, 64)
 """Lines of the runs that are measured; the longest is a page."""
 
 _APART = 2 * PAGE_BYTES
 _ODD = 5 * LINE_BYTES  # more, for the second cache
 _LARGEST = 256 << 20  # bytes walked of memory, unless the last cache is larger
-_TIMES = 5  # each is measured, of which the median counts
-_LEAST_RUNS = 10_000  # of a measurement, or the call would count
-_SCHEMA = 6
+# Each is measured so often at least, and for so many seconds with all others of its level.
+_TIMES, _SECONDS = 5, 0.2
+_LEAST_LINES = 200_000  # of a measurement, or the call would count
+_SUMS = 4  # that are carried side by side, or each line would wait for the sum of the last
+_SCHEMA = 11
 _KEPT_PART = "kept part"
 SHARED = "L2 shared"
 """The second cache for rows that share a few places of the first one."""
@@ -51,10 +53,14 @@ _PARTS = (1 / 2, 5 / 8, 3 / 4)  # of the last cache
 
 # An EPYC of 2024 (Zen 5), for machines that are only described.
 _ASSUMED: Mapping[str, tuple[float, ...]] = {
-    **{"L2 load": (1.0, 2.5, 7.8, 31.0), "L2 store": (0.9, 2.5, 8.1, 31.0)},
-    **{f"{SHARED} load": (2.2, 3.9, 7.8, 31.0), f"{SHARED} store": (2.0, 3.9, 8.1, 31.0)},
-    **{"L3 load": (3.0, 4.5, 12.0, 40.0), "L3 store": (4.0, 8.0, 16.0, 38.0)},
-    **{"DRAM load": (5.5, 17.0, 60.0, 110.0), "DRAM store": (8.5, 15.0, 55.0, 110.0)},
+    "L2 load": (0.6, 1.2, 2.5, 4.2, 7.8, 31.0),
+    "L2 store": (0.9, 1.5, 2.5, 4.5, 8.1, 31.0),
+    f"{SHARED} load": (1.8, 3.2, 3.9, 5.0, 7.8, 31.0),
+    f"{SHARED} store": (2.0, 2.8, 3.9, 5.6, 8.1, 31.0),
+    "L3 load": (2.6, 3.7, 4.5, 7.4, 12.0, 40.0),
+    "L3 store": (4.0, 5.7, 8.0, 11.3, 16.0, 38.0),
+    "DRAM load": (5.5, 9.7, 17.0, 32.0, 60.0, 110.0),
+    "DRAM store": (8.5, 11.3, 15.0, 28.7, 55.0, 110.0),
 }
 
 SHARED_KEPT = 1 / 3
@@ -111,15 +117,14 @@ def measure_memory() -> Numbers:
     memory = touched_memory(largest + (1 << 20))
     times = dict[str, float]()
     for level, size in sizes.items():
-        for kind in ("load", "store"):
-            for lines in RUNS:
-                enough = size >= 2 * _APART
-                pitch = _APART + _ODD if level == "L2" else _APART
-                time_ns = _usual_ns(kind, lines, size, memory, pitch) if enough else 0.0
-                # A cache that is not there serves nothing.
-                times[f"{level} {kind} {lines}"] = max(time_ns, 1e-3)
+        walks = {f"{level} {kind} {n}": (kind, n) for kind in ("load", "store") for n in RUNS}
         if level in _BEHIND:
-            times[f"{level} row"] = max(_line_ns(size, memory), 1e-3)
+            walks[f"{level} row"] = "load", 0
+        pitch = _APART + _ODD if level == "L2" else _APART
+        # A cache that is not there serves nothing.
+        enough = size >= _SUMS * _APART
+        measured = _usual_ns(walks.values(), size, memory, pitch) if enough else [0.0] * len(walks)
+        times |= {name: max(each, 1e-3) for name, each in zip(walks, measured, strict=True)}
     times[_KEPT_PART] = _kept_part(memory, caches.l3, times["L3 row"], times["DRAM row"])
     return times
 
@@ -141,35 +146,49 @@ def kept_part(whole_ns: float, parts_ns: Mapping[float, float], far_ns: float) -
 def _kept_part(memory: NDArray[np.uint8], cache: int, whole_ns: float, far_ns: float) -> float:
     if cache < 8 * _APART:
         return SHARED_KEPT
-    parts_ns = {part: _line_ns(int(part * cache), memory) for part in _PARTS}
+    parts_ns = {part: _usual_ns([("load", 0)], int(part * cache), memory)[0] for part in _PARTS}
     return kept_part(whole_ns, parts_ns, far_ns)
 
 
-def _line_ns(size: int, memory: NDArray[np.uint8]) -> float:
-    """Nanoseconds of a line of so many bytes that are read in a row again and again."""
-    return _usual_ns("load", 0, size // PAGE_BYTES * PAGE_BYTES, memory) / (size / LINE_BYTES)
-
-
 def _usual_ns(
-    kind: str, lines: int, size: int, memory: NDArray[np.uint8], pitch: int = _APART
-) -> float:
-    """Nanoseconds of a run, the median of some walks; of all memory in a row for no lines."""
-    runner = ProbeRunner(run_probe(kind, lines, size, host_isa(), pitch), 1, memory=memory)
-    rows = max(size // pitch, 1)
-    runs = rows * _columns(lines, pitch) if lines else 1
-    repeats = -(-_LEAST_RUNS // runs) if lines else 1
-    runner.run(repeats)
-    taken = []
-    for _ in range(_TIMES):
-        start = time.perf_counter_ns()
+    walks: Collection[tuple[str, int]], size: int, memory: NDArray[np.uint8], pitch: int = _APART
+) -> list[float]:
+    """Nanoseconds of runs, by their kind and lines; of a line of all memory in a row for no lines.
+    They take turns, so that nobody disturbs all times of one of them, and the median counts.
+    """
+    turns: list[tuple[ProbeRunner, int, int]] = []
+    for kind, lines in walks:
+        row = size // PAGE_BYTES * PAGE_BYTES // LINE_BYTES
+        runs = _rows(lines, size, pitch) * _columns(lines, pitch) if lines else row
+        probe = run_probe(kind, lines, size, host_isa(), pitch)
+        repeats = -(-_LEAST_LINES // (runs * max(lines, 1)))
+        turns.append((ProbeRunner(probe, 1, memory=memory), runs, repeats))
+    for runner, _, repeats in turns:
         runner.run(repeats)
-        taken.append(time.perf_counter_ns() - start)
-    return statistics.median(taken) / runs / repeats
+    taken: list[list[float]] = [[] for _ in walks]
+    end = time.perf_counter() + _SECONDS
+    while time.perf_counter() < end or len(taken[0]) < _TIMES:
+        for times, (runner, runs, repeats) in zip(taken, turns, strict=True):
+            start = time.perf_counter_ns()
+            runner.run(repeats)
+            times.append((time.perf_counter_ns() - start) / runs / repeats)
+    return [statistics.median(times) for times in taken]
 
 
 def _columns(lines: int, pitch: int) -> int:
     """Runs of a row."""
     return pitch // (lines * LINE_BYTES)
+
+
+def _rows(lines: int, size: int, pitch: int) -> int:
+    """Rows that are walked, as many as are loaded together at a time."""
+    together = _together(lines)
+    return max(size // pitch // together, 1) * together
+
+
+def _together(lines: int) -> int:
+    """Rows whose runs have a sum of their own for each line."""
+    return max(_SUMS // lines, 1) if lines else 1
 
 
 def run_probe(kind: str, lines: int, size: int, isa: Isa, pitch: int = _APART) -> Probe:
@@ -187,12 +206,17 @@ def run_probe(kind: str, lines: int, size: int, isa: Isa, pitch: int = _APART) -
     def run(row: str, column: str, sums: list[str]) -> list[str]:
         start = writer.let(f"add i64 {row}, {column}")
         base = writer.let(f"getelementptr i8, ptr %area, i64 {start}")
-        for offset in range(0, run_bytes, step):
+        places = (
+            at * row_bytes + offset
+            for at in range(_together(lines))
+            for offset in range(0, run_bytes, step)
+        )
+        for number, offset in enumerate(places):
             place = writer.let(f"getelementptr i8, ptr {base}, i64 {offset}")
             if kind == "store":
                 writer.do(f"store {vector} {vector.constant(1.0)}, ptr {place}, align {step}")
             else:
-                at = offset // step % len(sums)
+                at = number % len(sums)
                 value = writer.let(f"load {vector}, ptr {place}, align {step}")
                 sums = [*sums]
                 sums[at] = writer.let(f"fadd {vector} {sums[at]}, {value}")
@@ -200,16 +224,15 @@ def run_probe(kind: str, lines: int, size: int, isa: Isa, pitch: int = _APART) -
 
     def walk(column: str, sums: list[str]) -> list[str]:
         carried = [(vector, each) for each in sums]
-        last = max(size // row_bytes, 1) * row_bytes
-        return writer.counted_loop(
-            last, row_bytes, lambda row, each: run(row, column, each), carried
-        )
+        last = _rows(lines, size, row_bytes) * row_bytes
+        by = _together(lines) * row_bytes
+        return writer.counted_loop(last, by, lambda row, each: run(row, column, each), carried)
 
     def again(counter: str, sums: list[str]) -> list[str]:
         carried = [(vector, each) for each in sums]
         return writer.counted_loop(columns * run_bytes, run_bytes, walk, carried)
 
-    zeros = [(vector, vector.constant(0.0))] * (4 if kind == "load" else 0)
+    zeros = [(vector, vector.constant(0.0))] * (_SUMS if kind == "load" else 0)
     ends = writer.counted_loop("%repeats", 1, again, zeros)
     if ends:
         total = ends[0]

@@ -175,7 +175,7 @@ class _Model:
         self.moved: Moved = {}
         self.stored: dict[tuple[int, Buffer], float] = {}
         # And what the second cache is for them.
-        self.rows: dict[Buffer, tuple[Rows, Near, str]] = {}
+        self.rows: dict[Buffer, tuple[Rows, Near, float]] = {}
         self.computes: dict[int, float] = {}  # microseconds by site, with its tiles
         # Microseconds of pieces of code, and the bytes they move of each tensor.
         self.pieces: list[tuple[float, dict[str, float]]] = []
@@ -238,7 +238,8 @@ class _Model:
         caches = processor.cache_sizes()
         rows = rows_of(grid, caches.l2, self.fetched)
         near = near_of(rows.values(), caches.l1, caches.l2)
-        self.rows |= {buffer: (each, near, each.second(caches.l1)) for buffer, each in rows.items()}
+        for buffer, each in rows.items():
+            self.rows[buffer] = each, near, each.crowded(caches.l1)
 
     def add_memory(
         self, works: Sequence[GridWork], used: int
@@ -276,9 +277,9 @@ class _Model:
         usual = self.memory.usual(each.level, alone.value) if alone else 1.0
         straight_ns, more_ns = usual * bytes_ / rate.value, 0.0
         if each.buffer in self.rows:
-            rows, near, second = self.rows[each.buffer]
+            rows, near, crowded = self.rows[each.buffer]
             alone_ns = used * straight_ns  # of one thread
-            about = (self.memory, each.level, stored > 0.5, near, second)
+            about = (self.memory, each.level, stored > 0.5, near, crowded)
             more_ns = (rows_ns(rows, each.bytes_, alone_ns, *about) - alone_ns) / used
         return straight_ns / 1e3, more_ns / 1e3
 
