@@ -16,6 +16,7 @@ from tileworkbench.bench.llvm.block_time import BlockTimes
 from tileworkbench.bench.llvm.costs import (
     ACCESSES,
     ADD,
+    ARITHMETIC,
     FREE,
     LANES,
     LOADS,
@@ -390,13 +391,16 @@ def test_vectors_of_several_registers_take_so_many() -> None:
 
 
 def test_a_gather_takes_a_time_for_each_lane() -> None:
-    def loads(lanes: int) -> float:
+    def gather(lanes: int) -> Any:
         kind = f"<{lanes} x float> @llvm.masked.gather.v{lanes}f32.v{lanes}p0"
         args = f"<{lanes} x ptr> %p, i32 4, <{lanes} x i1> splat (i1 true), <{lanes} x float> %x"
-        return busy(costs_of(f"  %g = call {kind}({args})")["%g"])[LOADS]
+        return costs_of(f"  %g = call {kind}({args})")["%g"]
 
-    assert loads(16) == RATES.of(GATHER)
-    assert loads(8) == RATES.of(GATHER) / 2
+    assert busy(gather(16))[LOADS] == RATES.of(GATHER)
+    assert busy(gather(8))[LOADS] == RATES.of(GATHER) / 2
+    # Addresses out of vectors and elements into them are operations on vectors, which wait.
+    assert gather(16).busy[0][0] == ARITHMETIC
+    assert gather(16).instructions == 2 * gather(8).instructions > 2 * 16
 
 
 def test_products_of_tiles_take_their_peak() -> None:

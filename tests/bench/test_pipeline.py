@@ -113,6 +113,36 @@ def test_chains_take_what_was_measured_of_them(seen: float) -> None:
     assert cycles(chain(96), core(chains=seen)) == pytest.approx(96 * seen, rel=0.2)
 
 
+CALLED = """define <16 x float> @work(<16 x float> %x, <16 x float> %y) {{
+entry:
+{body}
+  ret <16 x float> %x{last}
+}}
+"""
+
+
+def of_calls(length: int, argument: str) -> float:
+    """Cycles of a loop that calls a chain of so many multiply-adds, on `argument`."""
+    fused = (
+        "call <16 x float> @llvm.fma.v16f32(<16 x float> %x{0}, <16 x float> %y, <16 x float> %y)"
+    )
+    steps = (f"  %x{at + 1} = {fused.format(at or '')}" for at in range(length))
+    text = loop(
+        f"  %sum = call <16 x float> @work(<16 x float> {argument}, <16 x float> %a)"
+    ).replace("%i = phi", "%last = phi <16 x float> [ %a, %entry ], [ %sum, %loop ]\n  %i = phi")
+    called = CALLED.format(body="\n".join(steps), last=length)
+    return time_ns(called + text, core(chains=2.0)) / LONG
+
+
+def test_short_functions_are_executed_among_the_code_around_them() -> None:
+    """A chain that goes on in the next call is seen whole, others overlap; of a long function as
+    much is seen as where it follows itself.
+    """
+    assert of_calls(8, "%last") == pytest.approx(8 * 4, rel=0.05)
+    assert of_calls(8, "%a") < 0.4 * 8 * 4
+    assert of_calls(400, "%last") == pytest.approx(of_calls(400, "%a"), rel=0.05)
+
+
 def test_no_chains_were_measured() -> None:
     """Of a described processor, say: only all instructions limit what is inside."""
     rates = {name: time for name, time in CYCLES.items() if name != CHAINS}

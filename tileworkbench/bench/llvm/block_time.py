@@ -21,7 +21,6 @@ from dataclasses import field
 from tileworkbench.bench.cpu_ports import AHEAD
 from tileworkbench.bench.llvm.costs import Core, Costs
 from tileworkbench.bench.llvm.instructions import (
-    Function,
     Instruction,
     parse_functions,
     touches_memory,
@@ -55,16 +54,18 @@ _SHORT_NS = 100.0
 
 @dataclass(slots=True)
 class Work:
-    """Nanoseconds of a piece of code, and the bytes that it loads or stores of each tensor, by the
-    name of the argument.
+    """Nanoseconds of a piece of code, its instructions, and the bytes that it loads or stores of
+    each tensor, by the name of the argument.
     """
 
     time_ns: float = 0.0
+    instructions: float = 0.0
     bytes_: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, other: Work, times: float) -> None:
         """So many times the work of other code."""
         self.time_ns += times * other.time_ns
+        self.instructions += times * other.instructions
         for name, size in other.bytes_.items():
             self.bytes_[name] += times * size
 
@@ -105,27 +106,31 @@ class BlockTimes:
 
     def works(self, name: str, values: Mapping[str, Value]) -> list[Work]:
         """The pieces of a call of a function with such arguments."""
-        function = self.functions[name]
+        return _Walk(self, name, dict(values), Pipeline(self.costs(name))).whole()
+
+    def shape(self, name: str) -> Shape:
+        """The loops of a function."""
         if name not in self._shapes:
-            self._shapes[name] = shape_of(function)
-            self._costs[name] = Costs(self.core, function)
-        walk = _Walk(self, function, self._shapes[name], self._costs[name], dict(values))
-        return walk.whole()
+            self._shapes[name] = shape_of(self.functions[name])
+        return self._shapes[name]
+
+    def costs(self, name: str) -> Costs:
+        """The costs of a function's instructions."""
+        if name not in self._costs:
+            self._costs[name] = Costs(self.core, self.functions[name])
+        return self._costs[name]
 
     def constant(self, name: str, loop: Loop) -> frozenset[str]:
         """What is the same in each iteration of a loop of the function `name`."""
         if loop not in self._constant:
-            function, shape = self.functions[name], self._shapes[name]
-            self._constant[loop] = constant_in(function, shape, loop)
+            self._constant[loop] = constant_in(self.functions[name], self.shape(name), loop)
         return self._constant[loop]
 
-    def called(self, name: str, args: Iterable[Value | None]) -> list[Work]:
+    def called(self, name: str, values: Mapping[str, Value]) -> list[Work]:
         """The pieces of a call, which are the same for the same numbers and places in a line."""
-        params = self.functions[name].params
         known = {
             param: Place(arg.base, arg.offset % LINE_BYTES) if isinstance(arg, Place) else arg
-            for param, arg in zip(params, args, strict=False)
-            if arg is not None
+            for param, arg in values.items()
         }
         key = (name, *sorted(known.items(), key=lambda item: item[0]))
         if key not in self._called:
@@ -134,15 +139,16 @@ class BlockTimes:
 
 
 class _Walk:
-    """A walk through a function; `works` are the pieces of code that were walked so far."""
+    """A walk through a function; `works` are the pieces of code that were walked so far, `result`
+    what it has returned.
+    """
 
-    def __init__(
-        self, times: BlockTimes, function: Function, shape: Shape, costs: Costs, values: Values
-    ) -> None:
-        self.times, self.function, self.shape = times, function, shape
-        self.costs, self.values, self.pipeline = costs, values, Pipeline(costs)
+    def __init__(self, times: BlockTimes, name: str, values: Values, pipeline: Pipeline) -> None:
+        self.times, self.function = times, times.functions[name]
+        self.shape, self.costs = times.shape(name), times.costs(name)
+        self.values, self.pipeline, self.result = values, pipeline, ""
         self.works: list[Work] = []
-        self.work, self.cut_ns = Work(), 0.0
+        self.work, self.cut_ns, self.cut_at = Work(), pipeline.retired_ns, pipeline.instructions
         self.known = Known()
         self.again = set[Loop]()  # that are past their first iteration
 
@@ -152,10 +158,14 @@ class _Walk:
 
         def block(number: int) -> None:
             self.values = dict(values)
-            self.pass_through(set(self.shape.order), self.function.entry, None)
+            self.once()
 
         self.repeat(_BLOCKS, block)
         return [each.scaled(1 / _BLOCKS) for each in self.works]
+
+    def once(self) -> None:
+        """From the beginning to the end."""
+        self.pass_through(set(self.shape.order), self.function.entry, None)
 
     def repeat(self, trips: int, once: Callable[[int], None]) -> None:
         """Code that follows itself so many times: until the core is full of it, and as long again,
@@ -215,11 +225,11 @@ class _Walk:
 
     def cut(self) -> None:
         """What comes now is another piece."""
-        now_ns = self.pipeline.retired_ns
-        self.work.time_ns = now_ns - self.cut_ns
+        now_ns, at = self.pipeline.retired_ns, self.pipeline.instructions
+        self.work.time_ns, self.work.instructions = now_ns - self.cut_ns, at - self.cut_at
         if self.work.time_ns or self.work.bytes_:
             self.works.append(self.work)
-            self.work, self.cut_ns = Work(), now_ns
+            self.work, self.cut_ns, self.cut_at = Work(), now_ns, at
 
     def block(
         self, label: str, times: float, came: str | None, loop: Loop | None
@@ -241,6 +251,8 @@ class _Walk:
                 return self.branch(label, each)
             elif each.op == "switch":
                 return {(label, to): 1 / len(each.labels) for to in each.labels}
+            elif each.op == "ret":
+                self.result = each.args[0] if each.args else ""
             else:
                 self.instruction(each, times)
         return {}
@@ -302,11 +314,28 @@ class _Walk:
         return 2.0 if place.offset % LINE_BYTES + size > LINE_BYTES else 1.0
 
     def call(self, each: Instruction, times: float) -> None:
-        """A function of the module, for which code around it waits."""
-        args = [value_of(self.values, arg) for arg in each.args]
+        """A function of the module. A short one is executed among the code around it; for others
+        that code waits.
+        """
+        params = self.times.functions[each.detail].params
+        stands_for = dict(zip(params, each.args, strict=False))
+        known = {param: value_of(self.values, arg) for param, arg in stands_for.items()}
+        values = {param: value for param, value in known.items() if value is not None}
         self.pipeline.issue(times * _CALLED)
         self.cut()
-        self.works += [each.scaled(times) for each in self.times.called(each.detail, args)]
+        called = self.times.called(each.detail, values)
+        if times < 1.0 or sum(work.instructions for work in called) >= _FULL:
+            self.works += [work.scaled(times) for work in called]
+            return
+        walk = _Walk(self.times, each.detail, values, self.pipeline)
+
+        def body() -> str:
+            walk.once()
+            return walk.result
+
+        self.pipeline.call(each.name, self.times.costs(each.detail), stands_for, body)
+        self.works += walk.works
+        self.cut_ns, self.cut_at = walk.cut_ns, walk.cut_at
 
     def loop(self, loop: Loop, times: float, came: str | None) -> dict[tuple[str, str], float]:
         """Add all iterations of a loop; returns how often each edge out of it is taken."""

@@ -54,6 +54,7 @@ ISSUED = 6.0  # instructions a cycle
 # of the C library.
 _LOADED, _CONSTANT_QUOTIENT, _QUOTIENT, _DIVIDES, _ATOMIC = 5.0, 5.0, 12.0, 6.0, 20.0
 _SCATTERED, _LIBRARY = 1.0, 40.0
+_GATHERED = 2.5  # instructions of a lane that is gathered
 _TILE_ROWS = 16  # of AMX
 _LATE = 4.0  # quotients and roots, in additions
 _LANE_BITS = 128  # of a register, between which moves take longer
@@ -434,9 +435,10 @@ class Costs:
         return self.measured(CONVERSION, each.kind)
 
     def gather(self, each: Instruction) -> Cost:
-        registers = each.kind.lanes * 32 / self.core.vector_bits  # lane by lane
-        time_ns = registers * self.core.rates.of(GATHER)
-        return Cost(((LOADS, time_ns),), 1.5 * each.kind.lanes, (self.core.cycles(_ATOMIC),))
+        """Lane by lane: an address out of a vector, and an element into one."""
+        registers, moves = each.kind.lanes * 32 / self.core.vector_bits, _GATHERED * each.kind.lanes
+        busy = (*self.busy(moves, kind=_ONE), (LOADS, registers * self.core.rates.of(GATHER)))
+        return Cost(busy, moves, (self.core.cycles(_ATOMIC),))
 
     def stored_lanes(self, each: Instruction) -> Cost:
         """A masked or scattered store, whose type stands in its name."""

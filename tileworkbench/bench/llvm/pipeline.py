@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from tileworkbench.bench.cpu_ports import AHEAD
 from tileworkbench.bench.llvm.costs import ARITHMETIC, ISSUED, MEMORY, Cost, Costs
@@ -109,6 +109,19 @@ class Pipeline:
         ready = self.ready
         for name, times in [(name, ready.get(arg, _THERE)) for name, arg in pairs]:
             ready[name] = times
+
+    def call(
+        self, name: str, costs: Costs, args: Mapping[str, str], body: Callable[[], str]
+    ) -> None:
+        """A function whose parameters stand for `args`: `body` executes it, and returns the name of
+        its result, which is then called `name`.
+        """
+        outer = self.costs, self.ready
+        self.costs = costs
+        self.ready = {param: self.ready.get(arg, _THERE) for param, arg in args.items()}
+        result = self.ready.get(body(), _THERE)
+        self.costs, self.ready = outer
+        self.ready[name] = result
 
     def execute(self, each: Instruction, place: Value | None, times: float, lines: float) -> None:
         """An instruction; `place` is where it loads or stores. Its ports are taken `times` as long,
