@@ -11,6 +11,7 @@ from cost import (
     elements,
     fused_products,
     held_out,
+    held_out_products,
     moves,
     products,
     quantised,
@@ -40,5 +41,5 @@ SEEN = (
     *attention.CASES,
     *quantised.CASES,
 )
-HELD_OUT = held_out.CASES
+HELD_OUT = (*held_out.CASES, *held_out_products.CASES)
 CASES = (*SEEN, *HELD_OUT)

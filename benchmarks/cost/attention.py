@@ -286,6 +286,57 @@ def capped_attention(H: int, L: int, S: int, D: int, block_M: int, block_N: int)
     return capped_attention
 
 
+def paged_attention(
+    B: int, G: int, L: int, D: int, P: int, S: int, block_G: int, block_N: int
+) -> Any:
+    """Attention of Q (B, G, D) to keys and values in pages of S, K and V (P, S, D), float32: those
+    of b are in the pages of table (B, L // S), up to the place in last (B,), both int32.
+    """
+
+    @T.prim_func
+    def paged_attention(
+        Q: T.Tensor((B, G, D), "float32"),
+        K: T.Tensor((P, S, D), "float32"),
+        V: T.Tensor((P, S, D), "float32"),
+        table: T.Tensor((B, L // S), "int32"),
+        last: T.Tensor((B,), "int32"),
+    ):
+        Y = T.empty((B, G, D), "float32")
+        with T.Kernel(T.ceildiv(G, block_G), B) as (bx, b):
+            q = T.alloc_shared((block_G, D), "float32")
+            keys = T.alloc_shared((block_N, D), "float32")
+            values = T.alloc_shared((block_N, D), "float32")
+            scores = T.alloc_fragment((block_G, block_N), "float32")
+            weights = T.alloc_shared((block_G, block_N), "float32")
+            out = T.alloc_fragment((block_G, D), "float32")
+            most = T.alloc_fragment((block_G,), "float32")
+            total = T.alloc_fragment((block_G,), "float32")
+            rescale = T.alloc_fragment((block_G,), "float32")
+            part = T.alloc_fragment((block_G,), "float32")
+            T.copy(Q[b, bx * block_G, 0], q)
+            T.clear(out)
+            T.clear(total)
+            T.fill(most, LOWEST)
+            for n in T.serial(T.ceildiv(L, block_N)):
+                for j, d in T.Parallel(block_N, D):
+                    place = n * block_N + j
+                    keys[j, d] = K[table[b, place // S], place % S, d]
+                    values[j, d] = V[table[b, place // S], place % S, d]
+                T.gemm(q, keys, scores, transpose_B=True, clear_accum=True)
+                for i, j in T.Parallel(block_G, block_N):
+                    is_there = n * block_N + j <= last[b]
+                    scores[i, j] = T.if_then_else(is_there, scores[i, j], LOWEST)
+                scale = D**-0.5 * LOG2_E
+                update_softmax(scores, out, most, total, rescale, part, scale, block_G, block_N, D)
+                T.copy(scores, weights)
+                T.gemm(weights, values, out)
+            for i, d in T.Parallel(block_G, D):
+                Y[b, bx * block_G + i, d] = out[i, d] / total[i]
+        return Y
+
+    return paged_attention
+
+
 CASES = (
     Case(
         "flash attention 512, D 64",
@@ -334,5 +385,11 @@ CASES = (
         capped_attention,
         {"H": 3, "L": 240, "S": 360, "D": 40},
         {"block_M": (1, 8, 40, 240), "block_N": (8, 40, 120, 360)},
+    ),
+    Case(
+        "attention to pages 12x6x960, D 48",
+        paged_attention,
+        {"B": 12, "G": 6, "L": 960, "D": 48, "P": 500, "S": 24},
+        {"block_G": (1, 2, 6), "block_N": (8, 24, 120, 480, 960)},
     ),
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 import tileworkbench.language as T
 from cost.case import COLUMNS, Case
+from tileworkbench.kernels.flash_attention import LOWEST
 
 
 def column_sums(M: int, N: int, block_M: int = 16, block_N: int = 64) -> Any:
@@ -272,6 +273,35 @@ def largest_of_columns(M: int, N: int, block_M: int, block_N: int) -> Any:
     return largest_of_columns
 
 
+def column_log_sums(M: int, N: int, block_M: int, block_N: int) -> Any:
+    """`log(sum(exp(x)))` of the columns x of X (M, N), float32, a tile of rows at a time."""
+
+    @T.prim_func
+    def column_log_sums(X: T.Tensor((M, N), "float32")):
+        y = T.empty((N,), "float32")
+        with T.Kernel(T.ceildiv(N, block_N)) as bx:
+            tile = T.alloc_fragment((block_M, block_N), "float32")
+            most = T.alloc_fragment((block_N,), "float32")
+            before = T.alloc_fragment((block_N,), "float32")
+            total = T.alloc_fragment((block_N,), "float32")
+            T.fill(most, LOWEST)
+            T.clear(total)
+            for k in T.serial(T.ceildiv(M, block_M)):
+                T.copy(X[k * block_M, bx * block_N], tile)
+                T.copy(most, before)
+                T.reduce_max(tile, most, dim=0, clear=False)
+                for j in T.Parallel(block_N):
+                    total[j] = total[j] * T.exp(before[j] - most[j])
+                for i, j in T.Parallel(block_M, block_N):
+                    tile[i, j] = T.exp(tile[i, j] - most[j])
+                T.reduce_sum(tile, total, dim=0, clear=False)
+            for j in T.Parallel(block_N):
+                y[bx * block_N + j] = most[j] + T.log(total[j])
+        return y
+
+    return column_log_sums
+
+
 CASES = (
     Case("column sums 2048x1024", column_sums, {"M": 2048, "N": 1024}, COLUMNS),
     Case("weighted columns 1024x2048", weighted_columns, {"M": 1024, "N": 2048}, COLUMNS),
@@ -308,5 +338,11 @@ CASES = (
         largest_of_columns,
         {"M": 1200, "N": 1000},
         {"block_M": (1, 8, 60, 1200), "block_N": (8, 40, 200, 1000)},
+    ),
+    Case(
+        "log_sum_exp of columns 1200x720",
+        column_log_sums,
+        {"M": 1200, "N": 720},
+        {"block_M": (1, 8, 60, 1200), "block_N": (8, 48, 240, 720)},
     ),
 )

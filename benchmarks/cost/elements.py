@@ -259,6 +259,52 @@ def option_prices(M: int, N: int, block_M: int, block_N: int) -> Any:
     return option_prices
 
 
+def light_of_pixels(H: int, W: int, block_H: int, block_W: int) -> Any:
+    """Three planes (3, H, W), float32, of the pixels X (H, W, 3), uint8: from bytes of sRGB to
+    light.
+    """
+
+    @T.prim_func
+    def light_of_pixels(X: T.Tensor((H, W, 3), "uint8")):
+        Y = T.empty((3, H, W), "float32")
+        with T.Kernel(T.ceildiv(W, block_W), T.ceildiv(H, block_H)) as (bx, by):
+            for c, i, j in T.Parallel(3, block_H, block_W):
+                row, column = by * block_H + i, bx * block_W + j
+                x = T.cast(X[row, column, c], "float32") / 255.0
+                bright = T.exp(2.4 * T.log((x + 0.055) / 1.055))
+                Y[c, row, column] = T.if_then_else(x > 0.04045, bright, x / 12.92)
+        return Y
+
+    return light_of_pixels
+
+
+def random_normals(M: int, N: int, block_M: int, block_N: int) -> Any:
+    """Normal numbers (M, N), float32, by the method of Box and Muller from places whose bits are
+    mixed with the seeds (M,), int32, of their rows.
+    """
+
+    def mixed(x: Any, factor: int, shift: int) -> Any:
+        return (x ^ x >> shift) * T.uint32(factor)
+
+    @T.prim_func
+    def random_normals(seeds: T.Tensor((M,), "int32")):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            for i, j in T.Parallel(block_M, block_N):
+                row, column = by * block_M + i, bx * block_N + j
+                start = T.cast(seeds[row], "uint32") + T.cast(column, "uint32")
+                once = mixed(start, 0x7FEB352D, 16)
+                first = mixed(once, 0x846CA68B, 15)
+                again = mixed(first, 0x9E3779B1, 16)
+                second = mixed(again, 0x85EBCA77, 15)
+                chance = (T.cast(first >> 8, "float32") + 0.5) * 2.0**-24
+                angle = T.cast(second >> 8, "float32") * (6.283185307179586 * 2.0**-24)
+                Y[row, column] = T.sqrt(-2.0 * T.log(chance)) * T.cos(angle)
+        return Y
+
+    return random_normals
+
+
 CASES = (
     Case(
         "add 1024x1024",
@@ -303,5 +349,17 @@ CASES = (
         option_prices,
         {"M": 480, "N": 1000},
         {"block_M": (1, 3, 6, 20, 40, 120, 480), "block_N": (8, 1000)},
+    ),
+    Case(
+        "light of pixels 200x320",
+        light_of_pixels,
+        {"H": 200, "W": 320},
+        {"block_H": (1, 5, 40, 200), "block_W": (8, 40, 160, 320)},
+    ),
+    Case(
+        "random normals 400x900",
+        random_normals,
+        {"M": 400, "N": 900},
+        {"block_M": (1, 8, 50, 400), "block_N": (9, 60, 300, 900)},
     ),
 )

@@ -245,6 +245,38 @@ def covariance(M: int, N: int, block_M: int, block_N: int, block_K: int) -> Any:
     return covariance
 
 
+def dropped_linear(M: int, N: int, K: int, block_M: int, block_N: int, block_K: int) -> Any:
+    """`gelu(X @ W.T + b) / 0.9`, or 0 where `on` (M, N), uint8, is 0, of X (M, K), W (N, K) and b
+    (N,), float32.
+    """
+
+    @T.prim_func
+    def dropped_linear(
+        X: T.Tensor((M, K), "float32"),
+        W: T.Tensor((N, K), "float32"),
+        b: T.Tensor((N,), "float32"),
+        on: T.Tensor((M, N), "uint8"),
+    ):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            left = T.alloc_shared((block_M, block_K), "float32")
+            right = T.alloc_shared((block_N, block_K), "float32")
+            total = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(total)
+            for k in T.serial(T.ceildiv(K, block_K)):
+                T.copy(X[by * block_M, k * block_K], left)
+                T.copy(W[bx * block_N, k * block_K], right)
+                T.gemm(left, right, total, transpose_B=True)
+            for i, j in T.Parallel(block_M, block_N):
+                row, column = by * block_M + i, bx * block_N + j
+                x = total[i, j] + b[column]
+                value = x * (1.0 + T.erf(x * 0.5**0.5)) * (0.5 / 0.9)
+                Y[row, column] = T.if_then_else(on[row, column] != 0, value, 0.0)
+        return Y
+
+    return dropped_linear
+
+
 CASES = (
     Case(
         "relu and linear 256x384x512", relu_linear, {"M": 256, "N": 384, "K": 512}, SMALL_PRODUCTS
@@ -287,5 +319,11 @@ CASES = (
         covariance,
         {"M": 1000, "N": 320},
         {"block_M": (8, 64, 320), "block_N": (8, 64, 320), "block_K": (8, 100, 1000)},
+    ),
+    Case(
+        "linear with gelu and dropout 150x480x600",
+        dropped_linear,
+        {"M": 150, "N": 480, "K": 600},
+        {"block_M": (1, 10, 150), "block_N": (8, 60, 480), "block_K": (8, 100, 600)},
     ),
 )

@@ -230,6 +230,37 @@ def small_floats(M: int, N: int, K: int, block_M: int, block_N: int, block_K: in
     return small_floats
 
 
+def three_values(M: int, N: int, K: int, block_M: int, block_N: int, block_K: int) -> Any:
+    """`(X @ W.T) * s` of X (M, K) and s (N,), float32, and W (N, K) of -1, 0 and 1, which are codes
+    of 2 bits, four in a byte of Q (N, K // 4), uint8.
+    """
+
+    @T.prim_func
+    def three_values(
+        X: T.Tensor((M, K), "float32"),
+        Q: T.Tensor((N, K // 4), "uint8"),
+        s: T.Tensor((N,), "float32"),
+    ):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            left = T.alloc_shared((block_M, block_K), "float32")
+            right = T.alloc_shared((block_N, block_K), "float32")
+            total = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(total)
+            for k in T.serial(T.ceildiv(K, block_K)):
+                T.copy(X[by * block_M, k * block_K], left)
+                for i, j in T.Parallel(block_N, block_K):
+                    byte = T.cast(Q[bx * block_N + i, (k * block_K + j) // 4], "int32")
+                    right[i, j] = T.cast((byte >> j % 4 * 2 & 3) - 1, "float32")
+                T.gemm(left, right, total, transpose_B=True)
+            for i, j in T.Parallel(block_M, block_N):
+                column = bx * block_N + j
+                Y[by * block_M + i, column] = total[i, j] * s[column]
+        return Y
+
+    return three_values
+
+
 CASES = (
     Case(
         "int4 matmul 64x512x1024",
@@ -280,5 +311,11 @@ CASES = (
         small_floats,
         {"M": 40, "N": 600, "K": 960},
         {"block_M": (1, 8, 40), "block_N": (8, 60, 600), "block_K": (16, 96, 960)},
+    ),
+    Case(
+        "weights of 2 bits 36x540x960",
+        three_values,
+        {"M": 36, "N": 540, "K": 960},
+        {"block_M": (1, 6, 36), "block_N": (6, 60, 540), "block_K": (16, 96, 960)},
     ),
 )

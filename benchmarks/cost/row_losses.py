@@ -277,6 +277,34 @@ def focal_loss(M: int, N: int, block_M: int, block_N: int) -> Any:
     return focal_loss
 
 
+def margin_loss(M: int, N: int, block_M: int, block_N: int) -> Any:
+    """`sum(max(0, 1 + x[j] - x[y]) for j other than y)` of the rows x of X (M, N), float16, and
+    their classes y (M,), int32, in pieces.
+    """
+
+    @T.prim_func
+    def margin_loss(X: T.Tensor((M, N), "float16"), y: T.Tensor((M,), "int32")):
+        loss = T.empty((M,), "float32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            part = T.alloc_fragment((block_M, block_N), "float32")
+            wanted = T.alloc_fragment((block_M,), "float32")
+            total = T.alloc_fragment((block_M,), "float32")
+            T.clear(total)
+            for i in T.Parallel(block_M):
+                wanted[i] = X[bx * block_M + i, y[bx * block_M + i]]
+            for k in T.serial(T.ceildiv(N, block_N)):
+                T.copy(X[bx * block_M, k * block_N], part)
+                for i, j in T.Parallel(block_M, block_N):
+                    margin = T.max(1.0 + part[i, j] - wanted[i], 0.0)
+                    is_other = k * block_N + j != y[bx * block_M + i]
+                    part[i, j] = T.if_then_else(is_other, margin, 0.0)
+                T.reduce_sum(part, total, dim=1, clear=False)
+            T.copy(total, loss[bx * block_M])
+        return loss
+
+    return margin_loss
+
+
 CASES = (
     Case("cross entropy 256x16384", kernels.cross_entropy, {"M": 256, "N": 16384}, PIECES),
     Case(
@@ -307,5 +335,11 @@ CASES = (
         focal_loss,
         {"M": 200, "N": 5000},
         {"block_M": (1, 4, 20, 200), "block_N": (8, 40, 100, 5000)},
+    ),
+    Case(
+        "margins of classes 150x6000, float16",
+        margin_loss,
+        {"M": 150, "N": 6000},
+        {"block_M": (1, 3, 15, 150), "block_N": (8, 60, 500, 6000)},
     ),
 )

@@ -164,6 +164,40 @@ def group_norm(M: int, G: int, D: int, block_M: int = 1) -> Any:
     return group_norm
 
 
+def turned_norm(L: int, H: int, D: int, block_L: int, block_H: int) -> Any:
+    """Each `x = X[l, h]` of X (L, H, D), bfloat16, as `x / rms(x) * g`, with its halves then turned
+    by the angles of l, whose cosines and sines (L, D // 2) are float32, as g (D,) is.
+    """
+
+    @T.prim_func
+    def turned_norm(
+        X: T.Tensor((L, H, D), "bfloat16"),
+        g: T.Tensor((D,), "float32"),
+        cosines: T.Tensor((L, D // 2), "float32"),
+        sines: T.Tensor((L, D // 2), "float32"),
+    ):
+        Y = T.empty((L, H, D), "bfloat16")
+        with T.Kernel(T.ceildiv(H, block_H), T.ceildiv(L, block_L)) as (bx, by):
+            tile = T.alloc_fragment((block_L, block_H, D), "float32")
+            square = T.alloc_fragment((block_L, block_H, D), "float32")
+            rate = T.alloc_fragment((block_L, block_H), "float32")
+            T.copy(X[by * block_L, bx * block_H, 0], tile)
+            for i, h, d in T.Parallel(block_L, block_H, D):
+                square[i, h, d] = tile[i, h, d] * tile[i, h, d]
+            T.reduce_sum(square, rate, dim=2)
+            for i, h in T.Parallel(block_L, block_H):
+                rate[i, h] = T.rsqrt(rate[i, h] / D + 1e-6)
+            for i, h, d in T.Parallel(block_L, block_H, D // 2):
+                row, head = by * block_L + i, bx * block_H + h
+                first = tile[i, h, d] * rate[i, h] * g[d]
+                second = tile[i, h, d + D // 2] * rate[i, h] * g[d + D // 2]
+                Y[row, head, d] = first * cosines[row, d] - second * sines[row, d]
+                Y[row, head, d + D // 2] = second * cosines[row, d] + first * sines[row, d]
+        return Y
+
+    return turned_norm
+
+
 CASES = (
     Case("softmax 2048x1024", kernels.softmax, {"M": 2048, "N": 1024}, {"block_M": ROWS}),
     Case("softmax of bfloat16 1024x2048", half_softmax, {"M": 1024, "N": 2048}, {"block_M": ROWS}),
@@ -197,5 +231,11 @@ CASES = (
     Case("normalise 512x8192", normalise, {"M": 512, "N": 8192}, PIECES),
     Case(
         "group norm 256x16x256", group_norm, {"M": 256, "G": 16, "D": 256}, {"block_M": (*ROWS, 64)}
+    ),
+    Case(
+        "heads with norm and turned 360x10x48, bfloat16",
+        turned_norm,
+        {"L": 360, "H": 10, "D": 48},
+        {"block_L": (1, 6, 40, 360), "block_H": (1, 2, 5, 10)},
     ),
 )

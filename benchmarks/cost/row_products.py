@@ -1,4 +1,4 @@
-"""Products with norms, losses or the largest of whole rows."""
+"""Products with norms, losses, sums or the largest of whole rows."""
 
 from __future__ import annotations
 
@@ -162,6 +162,33 @@ def two_experts(M: int, N: int, K: int, block_M: int, block_K: int) -> Any:
     return two_experts
 
 
+def quadratic_forms(M: int, K: int, block_M: int, block_N: int, block_K: int) -> Any:
+    """`x @ A @ x` of the rows x of X (M, K) with A (K, K), float32, some columns of A at a time."""
+
+    @T.prim_func
+    def quadratic_forms(X: T.Tensor((M, K), "float32"), A: T.Tensor((K, K), "float32")):
+        y = T.empty((M,), "float32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            left = T.alloc_shared((block_M, block_K), "float32")
+            right = T.alloc_shared((block_K, block_N), "float32")
+            total = T.alloc_fragment((block_M, block_N), "float32")
+            form = T.alloc_fragment((block_M,), "float32")
+            T.clear(form)
+            for n in T.serial(T.ceildiv(K, block_N)):
+                T.clear(total)
+                for k in T.serial(T.ceildiv(K, block_K)):
+                    T.copy(X[bx * block_M, k * block_K], left)
+                    T.copy(A[k * block_K, n * block_N], right)
+                    T.gemm(left, right, total)
+                for i, j in T.Parallel(block_M, block_N):
+                    total[i, j] = total[i, j] * X[bx * block_M + i, n * block_N + j]
+                T.reduce_sum(total, form, dim=1, clear=False)
+            T.copy(form, y[bx * block_M])
+        return y
+
+    return quadratic_forms
+
+
 CASES = (
     Case(
         "linear and layer norm 512x256x320",
@@ -186,5 +213,11 @@ CASES = (
         two_experts,
         {"M": 640, "N": 120, "K": 768},
         {"block_M": (1, 4, 16, 80, 640), "block_K": (16, 96, 768)},
+    ),
+    Case(
+        "quadratic forms of rows 500x360",
+        quadratic_forms,
+        {"M": 500, "K": 360},
+        {"block_M": (1, 10, 100, 500), "block_N": (8, 60, 360), "block_K": (24, 360)},
     ),
 )

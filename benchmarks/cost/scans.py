@@ -195,6 +195,33 @@ def drawdowns(M: int, L: int, block_M: int, block_L: int) -> Any:
     return drawdowns
 
 
+def recurrent_layer(L: int, B: int, H: int, block_L: int, block_B: int) -> Any:
+    """`h = tanh(X[l] + h @ U)` for L steps from h = 0, of X (L, B, H) and U (H, H), float32: all h,
+    (L, B, H); `block_L` steps of X are fetched at a time.
+    """
+
+    @T.prim_func
+    def recurrent_layer(X: T.Tensor((L, B, H), "float32"), U: T.Tensor((H, H), "float32")):
+        Y = T.empty((L, B, H), "float32")
+        with T.Kernel(T.ceildiv(B, block_B)) as bx:
+            weights = T.alloc_shared((H, H), "float32")
+            inputs = T.alloc_shared((block_L, block_B, H), "float32")
+            state = T.alloc_shared((block_B, H), "float32")
+            total = T.alloc_fragment((block_B, H), "float32")
+            T.copy(U, weights)
+            T.clear(state)
+            for k in T.serial(T.ceildiv(L, block_L)):
+                T.copy(X[k * block_L, bx * block_B, 0], inputs)
+                for n in T.serial(block_L):
+                    T.gemm(state, weights, total, clear_accum=True)
+                    for i, j in T.Parallel(block_B, H):
+                        state[i, j] = T.tanh(total[i, j] + inputs[n, i, j])
+                    T.copy(state, Y[k * block_L + n, bx * block_B, 0])
+        return Y
+
+    return recurrent_layer
+
+
 CASES = (
     Case("running sums 1024x1024", running_sums, {"M": 1024, "N": 1024}, {"block_M": ROWS}),
     Case("decaying sums 1024x1024", decaying_sums, {"M": 1024, "N": 1024}, COLUMNS),
@@ -221,5 +248,11 @@ CASES = (
         drawdowns,
         {"M": 240, "L": 2400},
         {"block_M": (1, 2, 8, 240), "block_L": (8, 40, 240, 2400)},
+    ),
+    Case(
+        "recurrent layer 40x60x72",
+        recurrent_layer,
+        {"L": 40, "B": 60, "H": 72},
+        {"block_L": (1, 8, 40), "block_B": (1, 4, 12, 30, 60)},
     ),
 )

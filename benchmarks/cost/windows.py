@@ -262,6 +262,37 @@ def closing(H: int, W: int, block_H: int, block_W: int) -> Any:
     return closing
 
 
+def medians(H: int, W: int, block_H: int, block_W: int) -> Any:
+    """The middle of 3 x 3 neighbours, (H + 2, W + 2) to (H, W) of float32: threes above each other
+    are put in order first.
+    """
+
+    def middle(a: Any, b: Any, c: Any) -> Any:
+        return T.max(T.min(a, b), T.min(T.max(a, b), c))
+
+    @T.prim_func
+    def medians(X: T.Tensor((H + 2, W + 2), "float32")):
+        Y = T.empty((H, W), "float32")
+        with T.Kernel(T.ceildiv(W, block_W), T.ceildiv(H, block_H)) as (bx, by):
+            least = T.alloc_shared((block_H, block_W + 2), "float32")
+            between = T.alloc_shared((block_H, block_W + 2), "float32")
+            most = T.alloc_shared((block_H, block_W + 2), "float32")
+            for i, j in T.Parallel(block_H, block_W + 2):
+                row, column = by * block_H + i, bx * block_W + j
+                a, b, c = X[row, column], X[row + 1, column], X[row + 2, column]
+                least[i, j] = T.min(T.min(a, b), c)
+                between[i, j] = middle(a, b, c)
+                most[i, j] = T.max(T.max(a, b), c)
+            for i, j in T.Parallel(block_H, block_W):
+                low = T.max(T.max(least[i, j], least[i, j + 1]), least[i, j + 2])
+                center = middle(between[i, j], between[i, j + 1], between[i, j + 2])
+                high = T.min(T.min(most[i, j], most[i, j + 1]), most[i, j + 2])
+                Y[by * block_H + i, bx * block_W + j] = middle(low, center, high)
+        return Y
+
+    return medians
+
+
 CASES = (
     Case("five-point stencil 1024x1024", stencil, {"M": 1024, "N": 1024}, ELEMENTS),
     Case(
@@ -299,5 +330,11 @@ CASES = (
         closing,
         {"H": 240, "W": 360},
         {"block_H": (1, 4, 24, 240), "block_W": (8, 40, 120, 360)},
+    ),
+    Case(
+        "medians of an image 300x400",
+        medians,
+        {"H": 300, "W": 400},
+        {"block_H": (1, 4, 30, 300), "block_W": (8, 40, 200, 400)},
     ),
 )

@@ -12,21 +12,6 @@ def patches(X: torch.Tensor, W: torch.Tensor, b: torch.Tensor, E: torch.Tensor) 
     return squares @ W + b + E
 
 
-def window(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor) -> torch.Tensor:
-    seen = torch.ones(len(Q), len(Q)).tril().triu(-23).bool()
-    heads = [Q, K.repeat_interleave(2, 1), V.repeat_interleave(2, 1)]
-    q, k, v = (each.permute(1, 0, 2) for each in heads)
-    made = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=seen)
-    return made.permute(1, 0, 2)
-
-
-def biased_attention(
-    Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, R: torch.Tensor
-) -> torch.Tensor:
-    q, k, v = (each.float() for each in (Q, K, V))
-    return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=R)
-
-
 def rms_linear(X: torch.Tensor, W: torch.Tensor) -> torch.Tensor:
     x = torch.nn.functional.rms_norm(X.float(), X.shape[1:], eps=1e-6)
     return (x @ W.float().T).bfloat16()
@@ -40,14 +25,6 @@ def quantise(X: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def linear_entropy(X: torch.Tensor, W: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     logits = X.float() @ W.float().T
     return torch.nn.functional.cross_entropy(logits, y.long(), reduction="none")
-
-
-def retention(
-    Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, rate: torch.Tensor
-) -> torch.Tensor:
-    steps = torch.arange(Q.shape[1])
-    ago = (steps[:, None] - steps).clamp(0)
-    return (Q @ K.mT * (-rate.abs()[:, None, None] * ago).exp()).tril() @ V
 
 
 def packed_groups(X: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -65,23 +42,6 @@ def small_floats(X: torch.Tensor, Q: torch.Tensor, s: torch.Tensor) -> torch.Ten
     return (X @ Q.view(torch.float8_e4m3fn).float().T) * s
 
 
-def capped_attention(
-    Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, sink: torch.Tensor
-) -> torch.Tensor:
-    capped = 20 * (Q @ K.mT / (20 * Q.shape[2] ** 0.5)).tanh()
-    further = sink[:, None, None].expand(-1, Q.shape[1], 1)
-    return torch.cat([capped, further], 2).softmax(2)[..., :-1] @ V
-
-
-def paged_attention(
-    Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, table: torch.Tensor, last: torch.Tensor
-) -> torch.Tensor:
-    keys, values = K[table.long()].flatten(1, 2), V[table.long()].flatten(1, 2)
-    seen = (torch.arange(keys.shape[1]) <= last[:, None])[:, None]
-    attention = torch.nn.functional.scaled_dot_product_attention
-    return attention(Q, keys, values, attn_mask=seen)
-
-
 def recurrent_layer(X: torch.Tensor, U: torch.Tensor) -> torch.Tensor:
     states = [torch.zeros_like(X[0])]
     for x in X:
@@ -92,6 +52,27 @@ def recurrent_layer(X: torch.Tensor, U: torch.Tensor) -> torch.Tensor:
 def three_values(X: torch.Tensor, Q: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
     codes = (Q[..., None].int() >> torch.tensor([0, 2, 4, 6]) & 3) - 1
     return X @ codes.flatten(1).float().T * s
+
+
+def power_spectrum(
+    X: torch.Tensor, w: torch.Tensor, C: torch.Tensor, S: torch.Tensor
+) -> torch.Tensor:
+    frames = X.unfold(0, K, 10) * w
+    return (frames @ C) ** 2 + (frames @ S) ** 2
+
+
+def chosen_adapters(
+    X: torch.Tensor, U: torch.Tensor, V: torch.Tensor, choice: torch.Tensor
+) -> torch.Tensor:
+    inner = (X.float() @ U[choice.long()].float() / 8).half()
+    return (inner.float() @ V[choice.long()].float()).half()
+
+
+def likeness(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
+    places = torch.arange(32)
+    a, b = ((each[..., None] >> places & 1).flatten(1).float() for each in (A, B.T))
+    both = a @ b.T
+    return both / (a.sum(1)[:, None] + b.sum(1) - both)
 
 
 REFERENCES: dict[str, Reference] = {
@@ -215,33 +196,6 @@ REFERENCES: dict[str, Reference] = {
         (A, B, (B * B).sum(1)),
         lambda a, b, squares: (squares - 2 * a @ b.T).amin(1),
     ),
-    "window": (
-        (N, 4, 2, K, 24),
-        {"block_M": (16, 32), "block_N": (32, 16)},
-        (of(N, 4, K), of(N, 2, K), of(N, 2, K) + 1),
-        window,
-    ),
-    "biased_attention": (
-        (2, M, N, 16),
-        {"block_M": (8, 32), "block_N": (16, 64)},
-        (
-            *(of(2, M, 16).bfloat16(), of(2, N, 16).bfloat16()),
-            *(of(2 * N * 16).view(2, N, 16).bfloat16(), of(2, M, N)),
-        ),
-        biased_attention,
-    ),
-    "soft_values": (
-        (M, N, K),
-        {"block_M": (8, 32), "block_N": (16, 64)},
-        (X, of(N, K)),
-        lambda s, v: s.softmax(1) @ v,
-    ),
-    "scores": (
-        (M, N, K),
-        {"block_M": (16, 32), "block_N": (16, 64)},
-        (A, B),
-        lambda q, k: (q @ k.T).sigmoid(),
-    ),
     "quantise": ((M, N), ROWS, (X,), quantise),
     "dequantise": (
         (M, N),
@@ -273,12 +227,6 @@ REFERENCES: dict[str, Reference] = {
         (A, B, of(16, K) / 8, of(N, 16) / 8),
         lambda x, w, a, b: x @ w.T + 2 * (x @ a.T) @ b.T,
     ),
-    "value_gradient": (
-        (3, M, N, 16),
-        {"block_M": (1, 32), "block_N": (8, 64)},
-        (of(3, M, 16), of(3, N, 16), of(3 * M * 16).view(3, M, 16), of(3, M)),
-        lambda q, k, g, logs: (q @ k.mT / 4 - logs[..., None]).exp().mT @ g,
-    ),
     "rms_linear": (
         (M, N, K),
         {"block_M": (1, 32), "block_N": (16, 64), "block_K": (16, 48)},
@@ -305,12 +253,6 @@ REFERENCES: dict[str, Reference] = {
         {"block_M": (1, 32), "block_N": (8, 64)},
         (A.bfloat16(), B.bfloat16(), below(N, M)),
         linear_entropy,
-    ),
-    "retention": (
-        (3, M, 16, N),
-        {"block_L": (1, 8, 32), "block_E": (8, 16, 64)},
-        (of(3, M, 16), of(3 * M * 16).view(3, M, 16), of(3, M, N), of(3)),
-        retention,
     ),
     "packed_groups": (
         (M, 3, 20),
@@ -339,12 +281,6 @@ REFERENCES: dict[str, Reference] = {
         ),
         small_floats,
     ),
-    "capped_attention": (
-        (2, M, N, 16),
-        {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
-        (9 * of(2, M, 16), of(2, N, 16), of(2, N, 16) + 1, of(2)),
-        capped_attention,
-    ),
     "dropped_linear": (
         (M, N, K),
         {"block_M": (1, 8, 32), "block_N": (8, 16, 64), "block_K": (8, 16, 48)},
@@ -357,15 +293,6 @@ REFERENCES: dict[str, Reference] = {
         (A, of(K, K) / K),
         lambda x, a: (x @ a * x).sum(1),
     ),
-    "paged_attention": (
-        (3, 6, 48, 16, 20, 12),
-        {"block_G": (1, 2, 6), "block_N": (8, 24, 48)},
-        (
-            *(of(3, 6, 16), of(20, 12, 16), of(20, 12, 16) + 1),
-            *(below(20, 3, 4), torch.tensor([0, 29, 47], dtype=torch.int32)),
-        ),
-        paged_attention,
-    ),
     "recurrent_layer": (
         (8, M, K),
         {"block_L": (1, 4, 8), "block_B": (1, 8, 32)},
@@ -377,5 +304,29 @@ REFERENCES: dict[str, Reference] = {
         {"block_M": (1, 8, 32), "block_N": (8, 16, 64), "block_K": (16, 12, 48)},
         (A, below(255, N, K // 4, dtype=torch.uint8), of(N)),
         three_values,
+    ),
+    "power_spectrum": (
+        (M, K, N, 10),
+        {"block_M": (1, 8, 32), "block_N": (8, 16, 64), "block_K": (16, 8, 48)},
+        (of(31 * 10 + K) / 7, of(K), of(K, N), of(N, K).T.contiguous()),
+        power_spectrum,
+    ),
+    "chosen_adapters": (
+        (3, M, N, K, 8),
+        {"block_L": (1, 8, 32), "block_N": (8, 16, 64), "block_K": (16, 8, 48)},
+        (of(3, M, K).half(), of(16, K, 8).half(), of(16, 8, N).half(), below(16, 3)),
+        chosen_adapters,
+    ),
+    "weight_gradient": (
+        (M, N, K),
+        {"block_M": (8, 16, 32), "block_N": (8, 16, 64), "block_K": (1, 8, 48)},
+        (A.bfloat16(), X.bfloat16(), Y.bfloat16()),
+        lambda x, y, g: x.float().T @ (g * (y > 0)).float(),
+    ),
+    "likeness": (
+        (M, N, K),
+        {"block_M": (1, 8, 32), "block_N": (8, 16, 64), "block_K": (4, 16, 48)},
+        (below(2**31 - 1, M, K), below(2**31 - 1, K, N)),
+        likeness,
     ),
 }

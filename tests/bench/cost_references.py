@@ -95,6 +95,27 @@ def random_normals(seeds: torch.Tensor) -> torch.Tensor:
     return (distance * (2 * torch.pi * bits[3] / 2**24).cos()).float()
 
 
+def sparsemax(X: torch.Tensor) -> torch.Tensor:
+    ordered, counts = X.sort(1, descending=True).values, torch.arange(1, X.shape[1] + 1)
+    bounds = (ordered.cumsum(1) - 1) / counts
+    return (X - bounds.gather(1, (ordered > bounds).sum(1, keepdim=True) - 1)).clamp(0)
+
+
+def gated_norm(X: torch.Tensor, Z: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+    y = X.float() * torch.nn.functional.silu(Z.float())
+    return torch.nn.functional.rms_norm(y, y.shape[1:], g, 1e-6).bfloat16()
+
+
+def batch_norm_backward(
+    X: torch.Tensor, G: torch.Tensor, w: torch.Tensor, m: torch.Tensor, r: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    backward = torch.ops.aten.native_batch_norm_backward
+    made: tuple[torch.Tensor, ...] = backward(
+        G, X, w, None, None, m, r, True, 0.0, [True, True, True]
+    )
+    return made
+
+
 REFERENCES: dict[str, Reference] = {
     "half_softmax": ((M, N), ROWS, (X.bfloat16(),), lambda x: x.float().softmax(1).bfloat16()),
     "log_softmax": ((M, N), ROWS, (X,), lambda x: x.log_softmax(1)),
@@ -323,5 +344,29 @@ REFERENCES: dict[str, Reference] = {
         {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
         (X.half(), below(N, M)),
         lambda x, y: N * multi_margin_loss(x.float(), y.long(), reduction="none"),
+    ),
+    "sparsemax": (
+        (M, N),
+        {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
+        (X,),
+        sparsemax,
+    ),
+    "autocorrelations": (
+        (M, N, 8),
+        {"block_M": (1, 8, 32), "block_L": (1, 4, 8), "block_N": (8, 16, 64)},
+        (of(M, N + 8),),
+        lambda x: (x.unfold(1, N, 1)[:, :8] * x[:, None, :N]).mean(2),
+    ),
+    "gated_norm": (
+        (M, N),
+        {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
+        (X.bfloat16(), Y.bfloat16(), of(N)),
+        gated_norm,
+    ),
+    "batch_norm_backward": (
+        (M, N),
+        {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
+        (X, Y, of(N), X.mean(0), 1 / X.std(0, correction=0)),
+        batch_norm_backward,
     ),
 }

@@ -94,6 +94,36 @@ def light_of_pixels(X: torch.Tensor) -> torch.Tensor:
     return torch.where(x > 0.04045, ((x + 0.055) / 1.055) ** 2.4, x / 12.92)
 
 
+def graded_colours(X: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+    places = (0.5 * X).clamp(-1, 1).flip(0).permute(1, 2, 0)[None, None]
+    sample = torch.nn.functional.grid_sample
+    return sample(table.permute(3, 0, 1, 2)[None], places, align_corners=True)[0, :, 0]
+
+
+def lattice_flow(F: torch.Tensor) -> torch.Tensor:
+    parts = F.abs().unfold(1, M, 1).unfold(2, N, 1).flip(1, 2).reshape(3, 3, 3, 3, M, N)
+    f = torch.einsum("ababij->abij", parts)
+    density, moves = f.sum((0, 1)), torch.tensor([-1.0, 0.0, 1.0])
+    y, x = (torch.einsum(f"{k},abij->ij", moves, f) / density for k in "ab")
+    move = 3 * (moves[:, None, None, None] * y + moves[:, None, None] * x)
+    weight = torch.tensor([1.0, 4.0, 1.0]) / 6
+    shape = 1 + move + move**2 / 2 - 1.5 * (x * x + y * y)
+    goal = torch.outer(weight, weight)[..., None, None] * density * shape
+    return (1.2 * goal - 0.2 * f).flatten(0, 1)
+
+
+def delta_rule(
+    Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, rate: torch.Tensor
+) -> torch.Tensor:
+    state, made = torch.zeros(len(Q), V.shape[2], Q.shape[2]), []
+    for q, k, v, r in zip(*(each.unbind(1) for each in (Q, K, V, rate)), strict=True):
+        off = v - torch.einsum("hed,hd->he", state, k)
+        step = r.sigmoid()[:, None] / Q.shape[2] * off
+        state = state + step[..., None] * k[:, None]
+        made.append(torch.einsum("hed,hd->he", state, q))
+    return torch.stack(made, 1)
+
+
 REFERENCES: dict[str, Reference] = {
     "transpose": ((M, N), BOTH, (X,), lambda x: x.T),
     "channels_last": (
@@ -242,5 +272,29 @@ REFERENCES: dict[str, Reference] = {
         {"block_H": (1, 8, 32), "block_W": (8, 16, 64)},
         (of(M + 2, N + 2),),
         lambda x: x.unfold(0, 3, 1).unfold(1, 3, 1).flatten(2).median(2).values,
+    ),
+    "turned_image": (
+        (M, N),
+        {"block_H": (1, 8, 32), "block_W": (1, 16, 64)},
+        (below(255, M, N, 3, dtype=torch.uint8),),
+        lambda x: x.rot90(-1),
+    ),
+    "graded_colours": (
+        (M, N, 5),
+        {"block_H": (1, 8, 32), "block_W": (8, 16, 64)},
+        (of(3, M, N), of(5, 5, 5, 3)),
+        graded_colours,
+    ),
+    "lattice_flow": (
+        (M, N),
+        {"block_H": (1, 8, 32), "block_W": (8, 16, 64)},
+        (of(9, M + 2, N + 2),),
+        lattice_flow,
+    ),
+    "delta_rule": (
+        (2, M, 16, 24),
+        {"block_L": (1, 8, 32), "block_E": (1, 8, 24)},
+        (of(2, M, 16), of(2, 16, M).mT.contiguous(), of(2, M, 24), of(2, M)),
+        delta_rule,
     ),
 }

@@ -13,13 +13,25 @@ import pytest
 import torch
 
 import tileworkbench as tw
-from tests.bench import cost_product_references, cost_references, cost_window_references
+from tests.bench import (
+    cost_attention_references,
+    cost_product_references,
+    cost_references,
+    cost_window_references,
+)
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-TABLES = (cost_references, cost_product_references, cost_window_references)
+TABLES = (
+    cost_references,
+    cost_product_references,
+    cost_attention_references,
+    cost_window_references,
+)
 REFERENCES = {name: each for table in TABLES for name, each in table.REFERENCES.items()}
 ROUGH = {
     "biased_attention",
+    "chosen_adapters",
+    "gated_norm",
     "modulated",
     "rms_linear",
     "turned_norm",
