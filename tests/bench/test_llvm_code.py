@@ -390,6 +390,25 @@ def test_vectors_of_several_registers_take_so_many() -> None:
     assert busy(found["store"])[ACCESSES] == 4 * RATES.of("access")
 
 
+@pytest.mark.parametrize(
+    ("first", "rest", "second", "is_free"),
+    [
+        (range(8), 8, "zeroinitializer", True),
+        (range(8), 8, "%y", False),
+        (range(1, 9), 8, "zeroinitializer", False),
+        (range(8), 3, "zeroinitializer", False),
+    ],
+)
+def test_zeros_behind_a_part_of_a_register_cost_nothing(
+    first: range, rest: int, second: str, is_free: bool
+) -> None:
+    """A load clears them."""
+    order = ", ".join(f"i32 {lane}" for lane in (*first, *[rest] * 8))
+    both = f"<8 x float> %x, <8 x float> {second}"
+    costs = costs_of(f"  %s = shufflevector {both}, <16 x i32> <{order}>")
+    assert (costs["%s"] == FREE) == is_free
+
+
 def test_a_gather_takes_a_time_for_each_lane() -> None:
     def gather(lanes: int) -> Any:
         kind = f"<{lanes} x float> @llvm.masked.gather.v{lanes}f32.v{lanes}p0"

@@ -241,6 +241,21 @@ done:
     assert time_ns(text, core(1.0, division=60.0)) / LONG == pytest.approx(expected, rel=0.1)
 
 
+@pytest.mark.parametrize(("offset", "waits"), [(0, True), (5, True), (15, True), (16, False)])
+def test_an_element_of_a_vector_that_was_just_stored_waits_for_it(offset: int, waits: bool) -> None:
+    """Sums that go through memory, by one element of them or by one behind them."""
+    body = f"""  %place = getelementptr float, ptr %p0, i64 {offset}
+  %one = load float, ptr %place, align 4
+  %in = insertelement <16 x float> poison, float %one, i64 0
+  %all = shufflevector <16 x float> %in, <16 x float> poison, <16 x i32> zeroinitializer
+  %sum = fadd <16 x float> %all, %a
+  store <16 x float> %sum, ptr %p0, align 4"""
+    of = core(chains=2.0)
+    least = of.rates.of(FORWARD)
+    assert (cycles(body, of) == pytest.approx(least, rel=0.05)) == waits
+    assert waits or cycles(body, of) < 0.3 * least
+
+
 def test_what_was_stored_long_ago_is_in_the_cache() -> None:
     """The second loop begins with what the first, of which little is walked, stored first."""
     place = "  %at = getelementptr <16 x float>, ptr %p0, i64 %i\n"

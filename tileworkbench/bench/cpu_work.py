@@ -359,7 +359,9 @@ class Walker:
         pattern = lane_pattern(indices[-1], lane, lanes) if indices else None
         if not indices or not depends_on(indices[-1], frozenset({lane})):
             ports.add(site, operation, 1.0)
-        elif pattern is None or (operation == STORE and pattern.stride > 1):
+        elif pattern is None or (
+            pattern.stride > 1 and (operation == STORE or not pattern.is_dense(int(lanes)))
+        ):
             alone = lanes * _SCATTERED * self.rates.of(CYCLE)
             together = registers * self.rates.of(operation)
             ports.lanes(site, lanes, _SCATTERED, max(0.0, 1 - together / alone))

@@ -326,7 +326,7 @@ class Costs:
         return Cost(self.moved(SHUFFLE, 1.0, _ONE), 1.0, (self.add_ns / 2,))
 
     def shuffle(self, each: Instruction) -> Cost:
-        if self.takes_registers(each) or self.is_broadcast_load(each):
+        if self.takes_registers(each) or self.is_broadcast_load(each) or is_widened(each):
             return FREE
         lanes = max(1, self.core.vector_bits // max(each.kind.bits, 1))
         parts = {each.mask[at : at + lanes] for at in range(0, len(each.mask), lanes)}
@@ -458,6 +458,19 @@ class Costs:
 def wider(cast: Instruction) -> Kind:
     """The wider type of a cast."""
     return Kind(cast.kind.lanes, max(cast.kind.bits, cast.source.bits))
+
+
+def is_widened(shuffle: Instruction) -> bool:
+    """Whether lanes that are constants follow a value, as zeros do when a part of a register is
+    loaded.
+    """
+    own = shuffle.kind.lanes
+    return (
+        len(shuffle.mask) > own
+        and not shuffle.args[1].startswith("%")
+        and all(lane == at for at, lane in enumerate(shuffle.mask[:own]))
+        and all(lane is None or lane >= own for lane in shuffle.mask[own:])
+    )
 
 
 def named_kind(call: Instruction) -> Kind:

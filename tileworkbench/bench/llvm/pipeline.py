@@ -28,6 +28,7 @@ Times = tuple[float, ...]
 
 _THERE: Times = (0.0,)
 _FULL, _NOTHING = 1.0 - 1e-6, 1e-9  # of a cycle
+_WORD = 4  # bytes by which it is known what was stored
 _PARTS = 64  # of a cycle; what was measured is not exact, and two halves should fit into one
 
 
@@ -229,19 +230,28 @@ class Pipeline:
     ) -> None:
         """Note when results are there, and when the instruction leaves."""
         if isinstance(place, Place):
-            base, offset = place.base, place.offset
+            size = min(each.kind.bytes_, self.register_bytes)
             for number, time_ns in enumerate(times):
-                key = base, offset + number * self.register_bytes
+                first = place.offset + number * self.register_bytes
                 if each.op == "store":
-                    self._stored[key] = time_ns
-                elif key in self._stored:
-                    # What was just stored is there before it is in the cache.
-                    times[number] = max(time_ns, self._stored[key] + self.forward_ns)
+                    for offset in range(first, first + size, _WORD):
+                        self._stored[place.base, offset] = time_ns
+                else:
+                    times[number] = max(time_ns, self._forwarded(place.base, first, size))
         if each.name:
             self.ready[each.name] = tuple(times)
         if step.instructions or step.ports:
             self.retired_ns = max(self.retired_ns, *times)
             self._inside.append((self.instructions, self.retired_ns))
+
+    def _forwarded(self, base: str, first: int, size: int) -> float:
+        """When what was just stored there can be loaded, before it is in the cache: by its first
+        word, or its last one.
+        """
+        stored = self._stored.get((base, first))
+        if stored is None:
+            stored = self._stored.get((base, first + size - _WORD))
+        return 0.0 if stored is None else stored + self.forward_ns
 
     def _times(self, arg: str, registers: int) -> Times:
         """When each of so many registers of a value is there."""
