@@ -336,6 +336,32 @@ def test_the_rest_of_a_row_is_part_of_it() -> None:
     assert rows(columns(64, 40, columns_in_all=1000))["X"].goes_on
 
 
+@pytest.mark.parametrize("piece", [9, 10, 200])
+def test_rests_of_pieces_are_no_rows_of_their_own(piece: int) -> None:
+    """Rows of 1800 in pieces of a vector and one or two elements, or of many vectors and a rest:
+    the next piece begins behind the rest.
+    """
+
+    @T.prim_func
+    def sums(X: T.Tensor((96, 1800), "float32")):
+        y = T.empty((96,), "float32")
+        with T.Kernel(1):
+            part = T.alloc_shared((96, piece), "float32")
+            total = T.alloc_fragment((96,), "float32")
+            T.clear(total)
+            for k in T.serial(1800 // piece):
+                T.copy(X[0, k * piece], part)
+                for n in T.serial(piece):
+                    for i in T.Parallel(96):
+                        total[i] = total[i] + part[i, n]
+            T.copy(total, y[0])
+        return y
+
+    found = rows(sums)["X"]
+    assert (found.count, found.pitch, found.goes_on) == (96, 7200, True)
+    assert piece - 8 <= found.run / 4 <= piece
+
+
 def test_near_rows_are_foreseen_in_the_second_cache_only() -> None:
     near, far = (Rows(64, 64.0, pitch, True) for pitch in (960, 1088))
     for level, kept in (("L2", Near(1.0)), ("L3", Near(0.0))):

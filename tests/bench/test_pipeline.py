@@ -256,6 +256,27 @@ def test_an_element_of_a_vector_that_was_just_stored_waits_for_it(offset: int, w
     assert waits or cycles(body, of) < 0.3 * least
 
 
+@pytest.mark.parametrize(
+    ("offset", "waits"), [(0, False), (8, False), (24, False), (3, True), (12, True)]
+)
+def test_what_lies_across_what_was_stored_waits_for_the_cache(offset: int, waits: bool) -> None:
+    """Two vectors are stored, and half a one is loaded: a half of one of them, or of both."""
+    order = ", ".join(f"i32 {lane % 8}" for lane in range(16))
+    body = f"""  store <16 x float> %last, ptr %p0, align 4
+  %behind = getelementptr float, ptr %p0, i64 16
+  store <16 x float> %last, ptr %behind, align 4
+  %place = getelementptr float, ptr %p0, i64 {offset}
+  %part = load <8 x float>, ptr %place, align 4
+  %all = shufflevector <8 x float> %part, <8 x float> poison, <16 x i32> <{order}>
+  %sum = fadd <16 x float> %all, %a"""
+    of = core(chains=2.0)
+    carried = "%last = phi <16 x float> [ %a, %entry ], [ %sum, %loop ]"
+    text = loop(body).replace("%i = phi", f"{carried}\n  %i = phi")
+    took, forward = time_ns(text, of) / LONG, of.rates.of(FORWARD)
+    assert took > forward
+    assert (took > 2 * forward) == waits
+
+
 def test_what_was_stored_long_ago_is_in_the_cache() -> None:
     """The second loop begins with what the first, of which little is walked, stored first."""
     place = "  %at = getelementptr <16 x float>, ptr %p0, i64 %i\n"

@@ -51,11 +51,6 @@ class Rows:
     fetched: bool = False
 
     @property
-    def size(self) -> float:
-        """Bytes of all runs."""
-        return self.count * self.run
-
-    @property
     def lines(self) -> float:
         """Lines of the cache in a run."""
         return max(self.run / LINE_BYTES, 1.0)
@@ -85,21 +80,23 @@ def _period(cache: int) -> int:
 
 
 def rows_of(grid: GridWork, cache: float, fetched: Collection[Buffer] = ()) -> dict[Buffer, Rows]:
-    """The rows of each tensor that a block of a grid goes down, by the largest access, where the
-    kernel fetches those of some tensors ahead and the second cache has so many bytes.
+    """The rows of each tensor that a block of a grid goes down, by the most frequent access, where
+    the kernel fetches those of some tensors ahead and the second cache has so many bytes.
     """
     reused = next(iter(grid.reused.values()))
     env, block = reused.env, grid.loop.var
     # Blocks after this one that come before the cache has given up what it touched.
     soon = [n for n in reused.reuse.distances(grid.blocks) if n * reused.whole.size <= cache]
-    largest: dict[Buffer, Rows] = {}
+    most: dict[Buffer, tuple[int, Rows]] = {}
     for buffer, index, loops in _accesses(grid.loop.body, (), {}):
         moves = [(_step(index, loop, env), trips(loop)) for loop in loops]
         by = [abs(shift(index, block, env, blocks) or 0) for blocks in soon or [1]]
-        rows = _rows(moves, by, buffer.dtype.bytes, buffer in fetched)
-        if buffer not in largest or rows.size > largest[buffer].size:
-            largest[buffer] = rows
-    return largest
+        is_vector = bool(loops) and loops[0].kind is st.LoopKind.VECTORIZED
+        rows = _rows(moves, by, buffer.dtype.bytes, buffer in fetched, is_vector)
+        often = math.prod(trips(loop) for loop in loops)
+        if buffer not in most or often > most[buffer][0]:
+            most[buffer] = often, rows
+    return {buffer: rows for buffer, (_, rows) in most.items()}
 
 
 def _step(index: Expr, loop: st.For, env: Env) -> int:
@@ -111,17 +108,24 @@ def _step(index: Expr, loop: st.For, env: Env) -> int:
     return math.ceil(min((each for each in moved if each), default=0))
 
 
-def _rows(moves: Sequence[tuple[int, int]], by: Sequence[int], size: int, fetched: bool) -> Rows:
+def _rows(
+    moves: Sequence[tuple[int, int]],
+    by: Sequence[int],
+    size: int,
+    fetched: bool,
+    is_vector: bool = True,
+) -> Rows:
     """The rows of an access that moves by so many elements of so many bytes with each iteration of
-    the loops around it, the innermost first, and `by` until the next blocks.
+    the loops around it, the innermost first, which is a vector or not, and `by` until the next
+    blocks.
     """
     moves = [(step, times) for step, times in moves if step and times > 1]
     run, pitch, count, goes_on = 1, 0, 1, False
-    # What is read down columns is turned in registers.
-    for step, times in (*sorted(moves[:2]), *moves[2:]):
+    # Vectors down columns are turned in registers.
+    for step, times in (*sorted(moves[:2]), *moves[2:]) if is_vector else moves:
         if not pitch and (step - run) * size <= _GAP:
             run += step * (times - 1)
-        elif step <= run:
+        elif step <= run or (pitch and (step - run) * size <= LINE_BYTES):
             goes_on = True
             break
         else:

@@ -28,7 +28,9 @@ Times = tuple[float, ...]
 
 _THERE: Times = (0.0,)
 _FULL, _NOTHING = 1.0 - 1e-6, 1e-9  # of a cycle
-_WORD = 4  # bytes by which it is known what was stored
+# Bytes: by which it is known what was stored, of one number, and of what is forwarded at once.
+_WORD, _NUMBER, _HALF = 4, 8, 32
+_BLOCKED = 2.0  # times as long takes what cannot be forwarded, from when the store has left
 _PARTS = 64  # of a cycle; what was measured is not exact, and two halves should fit into one
 
 
@@ -84,6 +86,17 @@ class _Step:
     is_vector: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A register that was stored: its first byte, when it was there, and when the store has left,
+    so that the cache can have it.
+    """
+
+    first: int
+    time_ns: float
+    left_ns: float
+
+
 class Pipeline:
     """Executes what it is given; times are nanoseconds since its beginning."""
 
@@ -95,7 +108,7 @@ class Pipeline:
         self.instructions = 0.0
         self.retired_ns = 0.0  # when all that entered had left
         self.ready: dict[str, Times] = {}
-        self._stored: dict[tuple[str, int], float] = {}
+        self._stored: dict[tuple[str, int], _Stored] = {}
         self._entered_ns = 0.0
         # Of those that may be inside: how many had entered with it, and when it leaves; of those on
         # vectors that may wait: when they begin, the first one first, how many they are, and all.
@@ -234,8 +247,9 @@ class Pipeline:
             for number, time_ns in enumerate(times):
                 first = place.offset + number * self.register_bytes
                 if each.op == "store":
+                    stored = _Stored(first, time_ns, max(self.retired_ns, time_ns))
                     for offset in range(first, first + size, _WORD):
-                        self._stored[place.base, offset] = time_ns
+                        self._stored[place.base, offset] = stored
                 else:
                     times[number] = max(time_ns, self._forwarded(place.base, first, size))
         if each.name:
@@ -245,13 +259,18 @@ class Pipeline:
             self._inside.append((self.instructions, self.retired_ns))
 
     def _forwarded(self, base: str, first: int, size: int) -> float:
-        """When what was just stored there can be loaded, before it is in the cache: by its first
-        word, or its last one.
+        """When what was just stored there can be loaded: a part of one store before it is in the
+        cache, what lies across two, or across halves of one, after it.
         """
-        stored = self._stored.get((base, first))
-        if stored is None:
-            stored = self._stored.get((base, first + size - _WORD))
-        return 0.0 if stored is None else stored + self.forward_ns
+        last = first + max(size - _WORD, 0)
+        stored = self._stored.get((base, first)), self._stored.get((base, last))
+        parts = {id(each): each for each in stored if each is not None}
+        if not parts:
+            return 0.0
+        (one, *_), is_one = parts.values(), stored[0] is stored[1]
+        if is_one and (size <= _NUMBER or (first - one.first) % min(size, _HALF) == 0):
+            return one.time_ns + self.forward_ns
+        return max(each.left_ns for each in parts.values()) + _BLOCKED * self.forward_ns
 
     def _times(self, arg: str, registers: int) -> Times:
         """When each of so many registers of a value is there."""
