@@ -132,6 +132,48 @@ def response_norm(B: int, P: int, C: int, block_P: int, block_C: int) -> Any:
     return response_norm
 
 
+def batch_norm_backward(M: int, N: int, block_M: int, block_N: int) -> Any:
+    """`w * r * (G - mean(G) - x * mean(G * x))`, x = (X - m) * r, by columns of X and G (M, N),
+    with w, means m and r, one over deviations, (N,), float32; and the sums of G * x and of G.
+    """
+
+    @T.prim_func
+    def batch_norm_backward(
+        X: T.Tensor((M, N), "float32"),
+        G: T.Tensor((M, N), "float32"),
+        w: T.Tensor((N,), "float32"),
+        m: T.Tensor((N,), "float32"),
+        r: T.Tensor((N,), "float32"),
+    ):
+        D = T.empty((M, N), "float32")
+        dw, db = T.empty((N,), "float32"), T.empty((N,), "float32")
+        with T.Kernel(T.ceildiv(N, block_N)) as bx:
+            gradient = T.alloc_fragment((block_M, block_N), "float32")
+            product = T.alloc_fragment((block_M, block_N), "float32")
+            scale = T.alloc_fragment((block_N,), "float32")
+            shift = T.alloc_fragment((block_N,), "float32")
+            T.clear(scale)
+            T.clear(shift)
+            for k in T.serial(T.ceildiv(M, block_M)):
+                T.copy(G[k * block_M, bx * block_N], gradient)
+                for i, j in T.Parallel(block_M, block_N):
+                    row, column = k * block_M + i, bx * block_N + j
+                    product[i, j] = gradient[i, j] * (X[row, column] - m[column]) * r[column]
+                T.reduce_sum(product, scale, dim=0, clear=False)
+                T.reduce_sum(gradient, shift, dim=0, clear=False)
+            T.copy(scale, dw[bx * block_N])
+            T.copy(shift, db[bx * block_N])
+            for k in T.serial(T.ceildiv(M, block_M)):
+                for i, j in T.Parallel(block_M, block_N):
+                    row, column = k * block_M + i, bx * block_N + j
+                    x = (X[row, column] - m[column]) * r[column]
+                    part = G[row, column] - (shift[j] + x * scale[j]) / M
+                    D[row, column] = w[column] * r[column] * part
+        return D, dw, db
+
+    return batch_norm_backward
+
+
 CASES = (
     Case(
         "softmax of columns 256x2048",
@@ -151,5 +193,11 @@ CASES = (
         response_norm,
         {"B": 6, "P": 196, "C": 384},
         {"block_P": (1, 7, 49, 196), "block_C": (8, 32, 128, 384)},
+    ),
+    Case(
+        "batch norm backward 1500x640",
+        batch_norm_backward,
+        {"M": 1500, "N": 640},
+        {"block_M": (1, 10, 100, 1500), "block_N": (8, 40, 160, 640)},
     ),
 )

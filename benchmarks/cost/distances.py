@@ -195,6 +195,36 @@ def great_circles(M: int, N: int, block_M: int, block_N: int) -> Any:
     return great_circles
 
 
+def likeness(M: int, N: int, K: int, block_M: int, block_N: int, block_K: int) -> Any:
+    """Bits in both over bits in either (Tanimoto's likeness of molecules), float32, of the rows of
+    A (M, K) and the columns of B (K, N), words of 32 bits, int32.
+    """
+
+    @T.prim_func
+    def likeness(A: T.Tensor((M, K), "int32"), B: T.Tensor((K, N), "int32")):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            left = T.alloc_shared((block_M, block_K), "int32")
+            right = T.alloc_shared((block_K, block_N), "int32")
+            both = T.alloc_fragment((block_M, block_N), "int32")
+            either = T.alloc_fragment((block_M, block_N), "int32")
+            T.clear(both)
+            T.clear(either)
+            for n in T.serial(T.ceildiv(K, block_K)):
+                T.copy(A[by * block_M, n * block_K], left)
+                T.copy(B[n * block_K, bx * block_N], right)
+                for k in T.serial(block_K):
+                    for i, j in T.Parallel(block_M, block_N):
+                        both[i, j] = both[i, j] + T.popcount(left[i, k] & right[k, j])
+                        either[i, j] = either[i, j] + T.popcount(left[i, k] | right[k, j])
+            for i, j in T.Parallel(block_M, block_N):
+                some = T.cast(T.max(either[i, j], 1), "float32")
+                Y[by * block_M + i, bx * block_N + j] = T.cast(both[i, j], "float32") / some
+        return Y
+
+    return likeness
+
+
 CASES = (
     Case(
         "squared distances 256x512, K 128",
@@ -237,5 +267,11 @@ CASES = (
         great_circles,
         {"M": 600, "N": 1000},
         {"block_M": (1, 8, 60, 600), "block_N": (8, 40, 200, 1000)},
+    ),
+    Case(
+        "likeness of 1024 bits 120x500",
+        likeness,
+        {"M": 120, "N": 500, "K": 32},
+        {"block_M": (1, 12, 120), "block_N": (8, 50, 500), "block_K": (4, 32)},
     ),
 )

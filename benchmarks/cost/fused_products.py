@@ -277,6 +277,44 @@ def dropped_linear(M: int, N: int, K: int, block_M: int, block_N: int, block_K: 
     return dropped_linear
 
 
+def power_spectrum(
+    M: int, F: int, Q: int, hop: int, block_M: int, block_N: int, block_K: int
+) -> Any:
+    """`(x * w @ C)**2 + (x * w @ S)**2` of M frames x of F samples, `hop` after each other, of a
+    sound X ((M - 1) * hop + F,), with the window w (F,) and the waves C and S (F, Q), float32.
+    """
+
+    @T.prim_func
+    def power_spectrum(
+        X: T.Tensor(((M - 1) * hop + F,), "float32"),
+        w: T.Tensor((F,), "float32"),
+        C: T.Tensor((F, Q), "float32"),
+        S: T.Tensor((F, Q), "float32"),
+    ):
+        Y = T.empty((M, Q), "float32")
+        with T.Kernel(T.ceildiv(Q, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            frames = T.alloc_shared((block_M, block_K), "float32")
+            waves = T.alloc_shared((block_K, block_N), "float32")
+            real = T.alloc_fragment((block_M, block_N), "float32")
+            imaginary = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(real)
+            T.clear(imaginary)
+            for k in T.serial(T.ceildiv(F, block_K)):
+                for i, j in T.Parallel(block_M, block_K):
+                    at = k * block_K + j
+                    frames[i, j] = X[(by * block_M + i) * hop + at] * w[at]
+                T.copy(C[k * block_K, bx * block_N], waves)
+                T.gemm(frames, waves, real)
+                T.copy(S[k * block_K, bx * block_N], waves)
+                T.gemm(frames, waves, imaginary)
+            for i, j in T.Parallel(block_M, block_N):
+                real[i, j] = real[i, j] * real[i, j] + imaginary[i, j] * imaginary[i, j]
+            T.copy(real, Y[by * block_M, bx * block_N])
+        return Y
+
+    return power_spectrum
+
+
 CASES = (
     Case(
         "relu and linear 256x384x512", relu_linear, {"M": 256, "N": 384, "K": 512}, SMALL_PRODUCTS
@@ -325,5 +363,11 @@ CASES = (
         dropped_linear,
         {"M": 150, "N": 480, "K": 600},
         {"block_M": (1, 10, 150), "block_N": (8, 60, 480), "block_K": (8, 100, 600)},
+    ),
+    Case(
+        "power spectrum of 150 frames of 400",
+        power_spectrum,
+        {"M": 150, "F": 400, "Q": 200, "hop": 160},
+        {"block_M": (1, 10, 150), "block_N": (8, 40, 200), "block_K": (16, 80, 400)},
     ),
 )

@@ -180,6 +180,52 @@ def shifted_windows(
     return shifted_windows
 
 
+def turned_image(H: int, W: int, block_H: int, block_W: int) -> Any:
+    """`Y[j, H - 1 - i] = X[i, j]` of the pixels X (H, W, 3), uint8: a quarter turn clockwise."""
+
+    @T.prim_func
+    def turned_image(X: T.Tensor((H, W, 3), "uint8")):
+        Y = T.empty((W, H, 3), "uint8")
+        with T.Kernel(T.ceildiv(W, block_W), T.ceildiv(H, block_H)) as (bx, by):
+            for j, i, c in T.Parallel(block_W, block_H, 3):
+                row, column = by * block_H + i, bx * block_W + j
+                Y[column, H - 1 - row, c] = X[row, column, c]
+        return Y
+
+    return turned_image
+
+
+def graded_colours(H: int, W: int, S: int, block_H: int, block_W: int) -> Any:
+    """Colours (3, H, W) of a table (S, S, S, 3) for those of X (3, H, W), float32, from the eight
+    entries around each: `X / 4 + 0.5` is cut to 0 ... 1, the ends of the table.
+    """
+
+    @T.prim_func
+    def graded_colours(X: T.Tensor((3, H, W), "float32"), table: T.Tensor((S, S, S, 3), "float32")):
+        Y = T.empty((3, H, W), "float32")
+        with T.Kernel(T.ceildiv(W, block_W), T.ceildiv(H, block_H)) as (bx, by):
+            entry = T.alloc_shared((3, block_H, block_W), "int32")
+            share = T.alloc_shared((3, block_H, block_W), "float32")
+            total = T.alloc_fragment((3, block_H, block_W), "float32")
+            T.clear(total)
+            for c, i, j in T.Parallel(3, block_H, block_W):
+                x = X[c, by * block_H + i, bx * block_W + j]
+                place = T.clamp(0.25 * x + 0.5, 0.0, 1.0) * (S - 1.0)
+                entry[c, i, j] = T.min(T.cast(place, "int32"), S - 2)
+                share[c, i, j] = place - T.cast(entry[c, i, j], "float32")
+            for r, g, b in T.grid(2, 2, 2):
+                for c, i, j in T.Parallel(3, block_H, block_W):
+                    red = T.if_then_else(r == 1, share[0, i, j], 1.0 - share[0, i, j])
+                    green = T.if_then_else(g == 1, share[1, i, j], 1.0 - share[1, i, j])
+                    blue = T.if_then_else(b == 1, share[2, i, j], 1.0 - share[2, i, j])
+                    value = table[entry[0, i, j] + r, entry[1, i, j] + g, entry[2, i, j] + b, c]
+                    total[c, i, j] = total[c, i, j] + red * green * blue * value
+            T.copy(total, Y[0, by * block_H, bx * block_W])
+        return Y
+
+    return graded_colours
+
+
 CASES = (
     Case(
         "transpose 1024x1024",
@@ -223,5 +269,17 @@ CASES = (
         shifted_windows,
         {"H": 96, "W": 120, "C": 96, "S": 8},
         {"block_B": (1, 12, 180), "block_P": (1, 8, 64), "block_C": (8, 96)},
+    ),
+    Case(
+        "quarter turn of an image 480x640",
+        turned_image,
+        {"H": 480, "W": 640},
+        {"block_H": (1, 8, 60, 480), "block_W": (1, 8, 80, 640)},
+    ),
+    Case(
+        "graded colours 180x240, table of 17",
+        graded_colours,
+        {"H": 180, "W": 240, "S": 17},
+        {"block_H": (1, 4, 30, 180), "block_W": (8, 40, 120, 240)},
     ),
 )

@@ -149,6 +149,73 @@ def low_rank(M: int, N: int, K: int, R: int, block_M: int = 32, block_N: int = 6
     return low_rank
 
 
+def chosen_adapters(
+    B: int, L: int, N: int, K: int, R: int, block_L: int, block_N: int, block_K: int
+) -> Any:
+    """`X[b] @ U[c] @ V[c] / R`, c = choice[b], of X (B, L, K), U (16, K, R) and V (16, R, N),
+    float16, and choice (B,), int32: of adapters of rank R each request has its own.
+    """
+
+    @T.prim_func
+    def chosen_adapters(
+        X: T.Tensor((B, L, K), "float16"),
+        U: T.Tensor((16, K, R), "float16"),
+        V: T.Tensor((16, R, N), "float16"),
+        choice: T.Tensor((B,), "int32"),
+    ):
+        Y = T.empty((B, L, N), "float16")
+        grid = T.ceildiv(N, block_N), T.ceildiv(L, block_L), B
+        with T.Kernel(*grid) as (bx, by, b):
+            x = T.alloc_shared((block_L, block_K), "float16")
+            u = T.alloc_shared((block_K, R), "float16")
+            v = T.alloc_shared((R, block_N), "float16")
+            inner = T.alloc_fragment((block_L, R), "float32")
+            held = T.alloc_shared((block_L, R), "float16")
+            out = T.alloc_fragment((block_L, block_N), "float32")
+            T.clear(inner)
+            for k in T.serial(T.ceildiv(K, block_K)):
+                T.copy(X[b, by * block_L, k * block_K], x)
+                T.copy(U[choice[b], k * block_K, 0], u)
+                T.gemm(x, u, inner)
+            for i, j in T.Parallel(block_L, R):
+                held[i, j] = inner[i, j] / R
+            T.copy(V[choice[b], 0, bx * block_N], v)
+            T.gemm(held, v, out, clear_accum=True)
+            T.copy(out, Y[b, by * block_L, bx * block_N])
+        return Y
+
+    return chosen_adapters
+
+
+def weight_gradient(M: int, N: int, K: int, block_M: int, block_N: int, block_K: int) -> Any:
+    """`X.T @ where(Y > 0, G, 0)` of X (M, K) and Y and G (M, N), bfloat16, as float32 (K, N): the
+    gradient of the weights before a relu.
+    """
+
+    @T.prim_func
+    def weight_gradient(
+        X: T.Tensor((M, K), "bfloat16"),
+        Y: T.Tensor((M, N), "bfloat16"),
+        G: T.Tensor((M, N), "bfloat16"),
+    ):
+        D = T.empty((K, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(K, block_K)) as (bx, by):
+            inputs = T.alloc_shared((block_M, block_K), "bfloat16")
+            passed = T.alloc_shared((block_M, block_N), "bfloat16")
+            total = T.alloc_fragment((block_K, block_N), "float32")
+            T.clear(total)
+            for m in T.serial(T.ceildiv(M, block_M)):
+                T.copy(X[m * block_M, by * block_K], inputs)
+                for i, j in T.Parallel(block_M, block_N):
+                    row, column = m * block_M + i, bx * block_N + j
+                    passed[i, j] = T.if_then_else(Y[row, column] > 0.0, G[row, column], 0.0)
+                T.gemm(inputs, passed, total, transpose_A=True)
+            T.copy(total, D[by * block_K, bx * block_N])
+        return D
+
+    return weight_gradient
+
+
 CASES = (
     Case(
         "matmul 512, float32",
@@ -215,5 +282,17 @@ CASES = (
         low_rank,
         {"M": 512, "N": 768, "K": 512, "R": 32},
         {"block_M": (8, 16, 32, 64, 128), "block_N": (32, 64, 128, 256)},
+    ),
+    Case(
+        "adapters chosen 6x30x240x320, rank 16, float16",
+        chosen_adapters,
+        {"B": 6, "L": 30, "N": 240, "K": 320, "R": 16},
+        {"block_L": (1, 6, 30), "block_N": (8, 40, 240), "block_K": (16, 320)},
+    ),
+    Case(
+        "gradient of weights 320x360x200, bfloat16",
+        weight_gradient,
+        {"M": 320, "N": 360, "K": 200},
+        {"block_M": (16, 320), "block_N": (8, 72, 360), "block_K": (1, 20, 200)},
     ),
 )

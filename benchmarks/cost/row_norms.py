@@ -7,6 +7,7 @@ from typing import Any
 import tileworkbench.language as T
 from cost.case import PIECES, ROWS, Case
 from tileworkbench import kernels
+from tileworkbench.kernels.flash_attention import LOWEST
 
 
 def half_softmax(M: int, N: int, block_M: int = 1) -> Any:
@@ -198,6 +199,83 @@ def turned_norm(L: int, H: int, D: int, block_L: int, block_H: int) -> Any:
     return turned_norm
 
 
+def sparsemax(M: int, N: int, block_M: int, block_N: int) -> Any:
+    """`max(x - t, 0)` of the rows x of X (M, N), float32, with t such that the sum is 1: it is
+    halved 20 times where t can be, and each time a row is read in pieces.
+    """
+
+    @T.prim_func
+    def sparsemax(X: T.Tensor((M, N), "float32")):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            part = T.alloc_fragment((block_M, block_N), "float32")
+            low = T.alloc_fragment((block_M,), "float32")
+            middle = T.alloc_fragment((block_M,), "float32")
+            total = T.alloc_fragment((block_M,), "float32")
+            T.fill(low, LOWEST)
+            for k in T.serial(T.ceildiv(N, block_N)):
+                T.copy(X[bx * block_M, k * block_N], part)
+                T.reduce_max(part, low, dim=1, clear=False)
+            for i in T.Parallel(block_M):
+                low[i] = low[i] - 1.0
+            for step in T.serial(20):
+                T.clear(total)
+                for i in T.Parallel(block_M):
+                    middle[i] = low[i] + T.exp2(-1.0 - T.cast(step, "float32"))
+                for k in T.serial(T.ceildiv(N, block_N)):
+                    for i, j in T.Parallel(block_M, block_N):
+                        x = X[bx * block_M + i, k * block_N + j]
+                        part[i, j] = T.max(x - middle[i], 0.0)
+                    T.reduce_sum(part, total, dim=1, clear=False)
+                for i in T.Parallel(block_M):
+                    low[i] = T.if_then_else(total[i] >= 1.0, middle[i], low[i])
+            for k in T.serial(T.ceildiv(N, block_N)):
+                for i, j in T.Parallel(block_M, block_N):
+                    row, column = bx * block_M + i, k * block_N + j
+                    Y[row, column] = T.max(X[row, column] - low[i], 0.0)
+        return Y
+
+    return sparsemax
+
+
+def gated_norm(M: int, N: int, block_M: int, block_N: int) -> Any:
+    """`y / rms(y) * g`, y = x * silu(z), of rows x and z of X and Z (M, N), bfloat16, and g (N,),
+    float32: read twice, in pieces.
+    """
+
+    @T.prim_func
+    def gated_norm(
+        X: T.Tensor((M, N), "bfloat16"),
+        Z: T.Tensor((M, N), "bfloat16"),
+        g: T.Tensor((N,), "float32"),
+    ):
+        Y = T.empty((M, N), "bfloat16")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            x = T.alloc_fragment((block_M, block_N), "float32")
+            z = T.alloc_fragment((block_M, block_N), "float32")
+            rate = T.alloc_fragment((block_M,), "float32")
+            T.clear(rate)
+            for k in T.serial(T.ceildiv(N, block_N)):
+                T.copy(X[bx * block_M, k * block_N], x)
+                T.copy(Z[bx * block_M, k * block_N], z)
+                for i, j in T.Parallel(block_M, block_N):
+                    x[i, j] = x[i, j] * z[i, j] * T.sigmoid(z[i, j])
+                    x[i, j] = x[i, j] * x[i, j]
+                T.reduce_sum(x, rate, dim=1, clear=False)
+            for i in T.Parallel(block_M):
+                rate[i] = T.rsqrt(rate[i] / N + 1e-6)
+            for k in T.serial(T.ceildiv(N, block_N)):
+                T.copy(X[bx * block_M, k * block_N], x)
+                T.copy(Z[bx * block_M, k * block_N], z)
+                for i, j in T.Parallel(block_M, block_N):
+                    column = k * block_N + j
+                    x[i, j] = x[i, j] * z[i, j] * T.sigmoid(z[i, j]) * rate[i] * g[column]
+                T.copy(x, Y[bx * block_M, k * block_N])
+        return Y
+
+    return gated_norm
+
+
 CASES = (
     Case("softmax 2048x1024", kernels.softmax, {"M": 2048, "N": 1024}, {"block_M": ROWS}),
     Case("softmax of bfloat16 1024x2048", half_softmax, {"M": 1024, "N": 2048}, {"block_M": ROWS}),
@@ -237,5 +315,17 @@ CASES = (
         turned_norm,
         {"L": 360, "H": 10, "D": 48},
         {"block_L": (1, 6, 40, 360), "block_H": (1, 2, 5, 10)},
+    ),
+    Case(
+        "sparsemax 96x1500",
+        sparsemax,
+        {"M": 96, "N": 1500},
+        {"block_M": (1, 4, 96), "block_N": (10, 30, 60, 150, 500, 1500)},
+    ),
+    Case(
+        "gated rms norm 400x1600, bfloat16",
+        gated_norm,
+        {"M": 400, "N": 1600},
+        {"block_M": (1, 5, 400), "block_N": (8, 16, 40, 80, 200, 1600)},
     ),
 )

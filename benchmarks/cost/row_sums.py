@@ -263,6 +263,32 @@ def row_histograms(M: int, N: int, B: int, block_M: int, block_B: int, block_N: 
     return row_histograms
 
 
+def autocorrelations(M: int, N: int, L: int, block_M: int, block_L: int, block_N: int) -> Any:
+    """`Y[m, l] = sum(X[m, n] * X[m, n + l] for n in range(N)) / N` for L lags l, of X (M, N + L),
+    float32, in pieces of N.
+    """
+
+    @T.prim_func
+    def autocorrelations(X: T.Tensor((M, N + L), "float32")):
+        Y = T.empty((M, L), "float32")
+        with T.Kernel(T.ceildiv(L, block_L), T.ceildiv(M, block_M)) as (bx, by):
+            now = T.alloc_shared((block_M, block_N), "float32")
+            later = T.alloc_shared((block_M, block_N + block_L), "float32")
+            total = T.alloc_fragment((block_M, block_L), "float32")
+            T.clear(total)
+            for k in T.serial(T.ceildiv(N, block_N)):
+                T.copy(X[by * block_M, k * block_N], now)
+                T.copy(X[by * block_M, k * block_N + bx * block_L], later)
+                for n in T.serial(block_N):
+                    for i, lag in T.Parallel(block_M, block_L):
+                        total[i, lag] = total[i, lag] + now[i, n] * later[i, n + lag]
+            for i, lag in T.Parallel(block_M, block_L):
+                Y[by * block_M + i, bx * block_L + lag] = total[i, lag] / N
+        return Y
+
+    return autocorrelations
+
+
 CASES = (
     Case("two moments 512x8192", moments, {"M": 512, "N": 8192}, PIECES),
     Case(
@@ -288,5 +314,11 @@ CASES = (
         row_histograms,
         {"M": 96, "N": 4000, "B": 20},
         {"block_M": (1, 8, 96), "block_B": (1, 5, 20), "block_N": (8, 400, 4000)},
+    ),
+    Case(
+        "autocorrelations 60x1200, 40 lags",
+        autocorrelations,
+        {"M": 60, "N": 1200, "L": 40},
+        {"block_M": (1, 6, 60), "block_L": (1, 8, 40), "block_N": (8, 100, 1200)},
     ),
 )

@@ -222,6 +222,47 @@ def recurrent_layer(L: int, B: int, H: int, block_L: int, block_B: int) -> Any:
     return recurrent_layer
 
 
+def delta_rule(H: int, L: int, D: int, E: int, block_L: int, block_E: int) -> Any:
+    """`S += r * (v - S @ k) * k`, `y = S @ q` for L steps of each head from S = 0 (E, D): q and k
+    of Q and K (H, L, D), v of V (H, L, E) and r = sigmoid(rate) / D, rate (H, L), float32.
+    """
+
+    @T.prim_func
+    def delta_rule(
+        Q: T.Tensor((H, L, D), "float32"),
+        K: T.Tensor((H, L, D), "float32"),
+        V: T.Tensor((H, L, E), "float32"),
+        rate: T.Tensor((H, L), "float32"),
+    ):
+        Y = T.empty((H, L, E), "float32")
+        with T.Kernel(T.ceildiv(E, block_E), H) as (bx, h):
+            queries = T.alloc_shared((block_L, D), "float32")
+            keys = T.alloc_shared((block_L, D), "float32")
+            state = T.alloc_fragment((block_E, D), "float32")
+            seen = T.alloc_fragment((block_E, D), "float32")
+            out = T.alloc_fragment((block_E,), "float32")
+            T.clear(state)
+            for n in T.serial(T.ceildiv(L, block_L)):
+                T.copy(Q[h, n * block_L, 0], queries)
+                T.copy(K[h, n * block_L, 0], keys)
+                for i in T.serial(block_L):
+                    step = n * block_L + i
+                    for e, d in T.Parallel(block_E, D):
+                        seen[e, d] = state[e, d] * keys[i, d]
+                    T.reduce_sum(seen, out, dim=1)
+                    for e in T.Parallel(block_E):
+                        off = V[h, step, bx * block_E + e] - out[e]
+                        out[e] = T.sigmoid(rate[h, step]) / D * off
+                    for e, d in T.Parallel(block_E, D):
+                        state[e, d] = state[e, d] + out[e] * keys[i, d]
+                        seen[e, d] = state[e, d] * queries[i, d]
+                    T.reduce_sum(seen, out, dim=1)
+                    T.copy(out, Y[h, step, bx * block_E])
+        return Y
+
+    return delta_rule
+
+
 CASES = (
     Case("running sums 1024x1024", running_sums, {"M": 1024, "N": 1024}, {"block_M": ROWS}),
     Case("decaying sums 1024x1024", decaying_sums, {"M": 1024, "N": 1024}, COLUMNS),
@@ -254,5 +295,11 @@ CASES = (
         recurrent_layer,
         {"L": 40, "B": 60, "H": 72},
         {"block_L": (1, 8, 40), "block_B": (1, 4, 12, 30, 60)},
+    ),
+    Case(
+        "delta rule 4x120, D 48 and 72",
+        delta_rule,
+        {"H": 4, "L": 120, "D": 48, "E": 72},
+        {"block_L": (1, 10, 120), "block_E": (1, 3, 8, 24, 72)},
     ),
 )

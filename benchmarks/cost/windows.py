@@ -293,6 +293,44 @@ def medians(H: int, W: int, block_H: int, block_W: int) -> Any:
     return medians
 
 
+def lattice_flow(H: int, W: int, block_H: int, block_W: int) -> Any:
+    """A step of a fluid on a lattice (Boltzmann's with nine velocities): what moves to a place of
+    |F| (9, H + 2, W + 2) becomes 1.2 of its equilibrium less 0.2 of itself, (9, H, W), float32.
+    """
+
+    def weight(a: Any) -> Any:
+        return T.if_then_else(a == 1, 2.0 / 3.0, 1.0 / 6.0)
+
+    @T.prim_func
+    def lattice_flow(F: T.Tensor((9, H + 2, W + 2), "float32")):
+        Y = T.empty((9, H, W), "float32")
+        with T.Kernel(T.ceildiv(W, block_W), T.ceildiv(H, block_H)) as (bx, by):
+            density = T.alloc_fragment((block_H, block_W), "float32")
+            down = T.alloc_fragment((block_H, block_W), "float32")
+            along = T.alloc_fragment((block_H, block_W), "float32")
+            T.clear(density)
+            T.clear(down)
+            T.clear(along)
+            for a, b in T.grid(3, 3):
+                for i, j in T.Parallel(block_H, block_W):
+                    f = T.abs(F[3 * a + b, by * block_H + i + 2 - a, bx * block_W + j + 2 - b])
+                    density[i, j] = density[i, j] + f
+                    down[i, j] = down[i, j] + (a - 1) * f
+                    along[i, j] = along[i, j] + (b - 1) * f
+            for a, b in T.grid(3, 3):
+                for i, j in T.Parallel(block_H, block_W):
+                    row, column = by * block_H + i, bx * block_W + j
+                    y, x = down[i, j] / density[i, j], along[i, j] / density[i, j]
+                    move = 3.0 * ((a - 1) * y + (b - 1) * x)
+                    shape = 1.0 + move + 0.5 * move * move - 1.5 * (x * x + y * y)
+                    goal = weight(a) * weight(b) * density[i, j] * shape
+                    f = T.abs(F[3 * a + b, row + 2 - a, column + 2 - b])
+                    Y[3 * a + b, row, column] = f + 1.2 * (goal - f)
+        return Y
+
+    return lattice_flow
+
+
 CASES = (
     Case("five-point stencil 1024x1024", stencil, {"M": 1024, "N": 1024}, ELEMENTS),
     Case(
@@ -336,5 +374,11 @@ CASES = (
         medians,
         {"H": 300, "W": 400},
         {"block_H": (1, 4, 30, 300), "block_W": (8, 40, 200, 400)},
+    ),
+    Case(
+        "flow on a lattice 200x240",
+        lattice_flow,
+        {"H": 200, "W": 240},
+        {"block_H": (1, 4, 25, 200), "block_W": (8, 48, 240)},
     ),
 )

@@ -15,6 +15,7 @@ import torch
 import tileworkbench as tw
 from tests.bench import (
     cost_attention_references,
+    cost_held_out_references,
     cost_product_references,
     cost_references,
     cost_window_references,
@@ -26,12 +27,15 @@ TABLES = (
     cost_product_references,
     cost_attention_references,
     cost_window_references,
+    cost_held_out_references,
 )
 REFERENCES = {name: each for table in TABLES for name, each in table.REFERENCES.items()}
 ROUGH = {
     "biased_attention",
     "chosen_adapters",
+    "factor_gradient",
     "gated_norm",
+    "graph_layer",
     "modulated",
     "rms_linear",
     "turned_norm",
