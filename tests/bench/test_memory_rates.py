@@ -207,9 +207,9 @@ def test_runs_of_crowded_rows_lie_between_both_kinds() -> None:
 
 def test_rows_that_are_powers_of_two_apart_share_few_places() -> None:
     odd, even = (Rows(256, 64.0, pitch, True) for pitch in (8256, 8192))
-    # 16 places of eight lines each, of which two rows need all: a run, and the line behind it.
+    # 16 places of eight lines for runs, and as many for the lines behind them.
     assert odd.pressure(1 << 20) == 256 * 128
-    assert even.pressure(1 << 20) == 256 * 128 * (1 << 20) / (8 * 16 * 64)
+    assert even.pressure(1 << 20) == 256 * 128 * (1 << 20) / (8 * 16 * 128)
     assert odd.pressure(1 << 20, 0) == 256 * 64
     assert near_of([odd], CACHES.l1, 1 << 20).second == 1.0
     assert near_of([even], CACHES.l1, 1 << 20).second == 0.0

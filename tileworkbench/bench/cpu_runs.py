@@ -70,8 +70,8 @@ class Rows:
         """
         period = _period(cache)
         apart = period / math.gcd(self.pitch, period)
-        room = _WAYS * min(apart * self.lines * LINE_BYTES, period)
-        return self.count * (self.lines + behind) * LINE_BYTES * cache / room
+        row = (self.lines + behind) * LINE_BYTES
+        return self.count * row * cache / (_WAYS * min(apart * row, period))
 
 
 def _period(cache: int) -> int:
