@@ -35,6 +35,7 @@ _NEAR = 1024  # bytes between rows that the processor foresees as if they were o
 _BESIDE = 1024  # rows whose places are looked at
 _OVERLAP = 3.0  # the norm of lines on their way into the second cache, and from there
 _CROWDED = 8  # times as many rows as their places have room for
+_APART = 8  # places of the first cache, among which lines come in as among many
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +58,14 @@ class Rows:
 
     def crowded(self, first_cache: int) -> float:
         """How far, from 0 to 1, their lines are slower to come into a first cache of so many bytes,
-        because they share few of its places: not at all where these have room for all rows.
+        because they share one or two of its places, or four in part: not at all where these have
+        room for all rows.
         """
         period = max(_period(first_cache), LINE_BYTES)
         places = {at * self.pitch % period // LINE_BYTES for at in range(min(_BESIDE, self.count))}
         times = self.count / (_WAYS * max(len(places), 1))
-        return min(max(math.log(times, _CROWDED), 0.0), 1.0)
+        few = min(math.log2(_APART / max(len(places), 1)) / 2, 1.0)
+        return max(min(math.log(times, _CROWDED), 1.0) * few, 0.0) if few > 0 else 0.0
 
     def pressure(self, cache: int, behind: int = 1) -> float:
         """Bytes of a cache of so many that the runs of all rows take, with so many lines behind
