@@ -4,9 +4,8 @@ A tile that is narrower than the tensor has rows of a few lines each. The proces
 lines of a row, not the next row, so a run of lines begins anew in each (`memory_rates.py`):
 
 - where the loops come back to the same rows a little further on, the lines behind the runs wait in
-  the second cache, and of a few rows in the first one, too. The second one has to give them up
-  where there are many rows, or fewer that are powers of two apart, which share few of its places;
-  in the first one such rows come in slower;
+  the second cache, which has to give them up where there are many rows, or fewer that are powers of
+  two apart and share few of its places; lines of such rows come into the first one slower;
 - else the runs come from the level that has the tensor, unless the kernel fetches them ahead;
 - of runs that are shorter than a line, the next one finds it in the first cache or the second.
 """
@@ -63,9 +62,9 @@ class Rows:
         """
         period = max(_period(first_cache), LINE_BYTES)
         places = {at * self.pitch % period // LINE_BYTES for at in range(min(_BESIDE, self.count))}
-        times = self.count / (_WAYS * max(len(places), 1))
-        few = min(math.log2(_APART / max(len(places), 1)) / 2, 1.0)
-        return max(min(math.log(times, _CROWDED), 1.0) * few, 0.0) if few > 0 else 0.0
+        many = min(math.log(self.count / (_WAYS * len(places)), _CROWDED), 1.0)
+        few = min(math.log2(_APART / len(places)) / 2, 1.0)
+        return max(many, 0.0) * max(few, 0.0)
 
     def pressure(self, cache: int, behind: int = 1) -> float:
         """Bytes of a cache of so many that the runs of all rows take, with so many lines behind
