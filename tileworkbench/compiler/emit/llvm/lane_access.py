@@ -1,5 +1,5 @@
-"""Which elements the lanes of a vector access: neighbours, each one several times, or every
-second.
+"""Which elements the lanes of a vector access: neighbours, each one several times, or every so
+many; and how those are loaded and stored that no whole vectors hold.
 """
 
 from __future__ import annotations
