@@ -9,45 +9,28 @@ has and for AVX2. They are called in turn with torch: one thread.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from common import environment, markdown_table, write_results
 from in_turn import in_turn, usual
-from two_ways import TARGETS, compiled_with
+from two_ways import TARGETS, compare_with_torch, compiled_with
 
 import tileworkbench as tw
 import tileworkbench.language as T
 from tileworkbench.compiler.emit.llvm import expressions
 from tileworkbench.compiler.emit.llvm.lane_access import lane_pattern
 
-HEADS = ("kernel, one thread", "target", "one by one, ms", "gathered, ms", "torch, ms")
-
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a fifth of it, nothing written")
-    options = parser.parse_args()
-    facts = environment(("tileworkbench", "llvmlite", "torch"))
-    tw.set_num_threads(1)
-    torch.set_num_threads(1)
-    seconds = 0.2 if options.quick else 1.0
-    data = [compared(*case, target, seconds) for case in CASES for target in TARGETS]
-    rows = [
-        (
-            row["kernel"],
-            row["target"],
-            *(f"{ms:.3f}" for ms in row["ms"]),
-            *(f"{ms / row['ms'][0]:.2f}" for ms in row["ms"][1:]),
-        )
-        for row in data
-    ]
-    text = markdown_table((*HEADS, "of gathered", "of torch"), rows)
-    print(text)
-    if not options.quick:
-        print(f"\nwritten to {write_results('strided_elements', facts, data, text)}")
+    compare_with_torch("strided_elements", __doc__, "one by one", "gathered", measured)
+
+
+def measured(seconds: float) -> Iterator[dict[str, Any]]:
+    """All kernels, measured so long."""
+    for each, target in itertools.product(CASES, TARGETS):
+        yield compared(*each, target, seconds)
 
 
 def planes(H: int, W: int, C: int, dtype: str) -> Any:

@@ -9,14 +9,14 @@ with torch, which copies the transposed matrix: one thread.
 
 from __future__ import annotations
 
-import argparse
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from common import environment, markdown_table, write_results
 from cost.moves import transpose
 from in_turn import in_turn, usual
-from two_ways import TARGETS, compiled_with
+from two_ways import TARGETS, compare_with_torch, compiled_with
 
 import tileworkbench as tw
 import tileworkbench.language as T
@@ -24,37 +24,16 @@ from tileworkbench.compiler.lower.vectors import panels
 
 SIZES = (256, 1000, 1024, 4096)
 TILES = ((16, 16), (32, 32), (64, 64))
-HEADS = ("kernel, one thread", "target", "turned, ms", "by elements, ms", "torch, ms")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a fifth of it, nothing written")
-    options = parser.parse_args()
-    facts = environment(("tileworkbench", "llvmlite", "torch"))
-    tw.set_num_threads(1)
-    torch.set_num_threads(1)
-    seconds = 0.2 if options.quick else 1.0
-    data = [
-        compared(make, size, tile, target, seconds)
-        for make in (transpose, straight)
-        for size in SIZES
-        for tile in TILES
-        for target in TARGETS
-    ]
-    rows = [
-        (
-            row["kernel"],
-            row["target"],
-            *(f"{ms:.3f}" for ms in row["ms"]),
-            *(f"{ms / row['ms'][0]:.2f}" for ms in row["ms"][1:]),
-        )
-        for row in data
-    ]
-    text = markdown_table((*HEADS, "of elements", "of torch"), rows)
-    print(text)
-    if not options.quick:
-        print(f"\nwritten to {write_results('turned_reads', facts, data, text)}")
+    compare_with_torch("turned_reads", __doc__, "turned", "by elements", rows)
+
+
+def rows(seconds: float) -> Iterator[dict[str, Any]]:
+    """All kernels, measured so long."""
+    for make, size, tile, target in itertools.product((transpose, straight), SIZES, TILES, TARGETS):
+        yield compared(make, size, tile, target, seconds)
 
 
 def straight(M: int, N: int, block_M: int = 32, block_N: int = 32) -> Any:

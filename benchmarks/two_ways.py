@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import torch
 from common import environment, markdown_table, write_results
 from cost import CASES
 from cost.case import Case
@@ -37,6 +38,35 @@ def compare_cases(
     text = told(heads, data)
     print(text)
     if not options.quick and not options.only:
+        print(f"\nwritten to {write_results(name, facts, data, text)}")
+
+
+def compare_with_torch(
+    name: str, doc: str, way: str, other: str, rows: Callable[[float], Iterable[dict[str, Any]]]
+) -> None:
+    """A table of rows with `kernel`, `target` and `ms`: those of a kernel in one `way`, in the
+    `other` and of torch. `rows` measures each call so many seconds; results are written as `name`.
+    """
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a fifth of it, nothing written")
+    options = parser.parse_args()
+    facts = environment(("tileworkbench", "llvmlite", "torch"))
+    tw.set_num_threads(1)
+    torch.set_num_threads(1)
+    data = list(rows(0.2 if options.quick else 1.0))
+    table = [
+        (
+            row["kernel"],
+            row["target"],
+            *(f"{ms:.3f}" for ms in row["ms"]),
+            *(f"{ms / row['ms'][0]:.2f}" for ms in row["ms"][1:]),
+        )
+        for row in data
+    ]
+    heads = "kernel, one thread", "target", f"{way}, ms", f"{other}, ms", "torch, ms"
+    text = markdown_table((*heads, f"of {other.removeprefix('by ')}", "of torch"), table)
+    print(text)
+    if not options.quick:
         print(f"\nwritten to {write_results(name, facts, data, text)}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -59,23 +60,31 @@ def test_a_cache_of_others_keeps_less() -> None:
     assert kept_part(1.0, {**parts_ns, 0.5: 3.0}, 5.0) == pytest.approx(0.25)
 
 
-@pytest.mark.parametrize("lines", [0, 1, 2, 16])
-def test_a_probe_reads_its_runs(lines: int) -> None:
-    """Four rows of 133 lines, or 8 pages in a row; the area has ones, and zeros that are not read,
+@pytest.mark.parametrize(("lines", "pitch"), [(64, 4096), (1, 8512), (2, 8512), (16, 8512)])
+def test_a_probe_reads_its_runs(lines: int, pitch: int) -> None:
+    """Pages in a row, or four rows of 133 lines; the area has ones, and zeros that are not read,
     where a run does not fit any more.
     """
-    pitch = 133 * 64 if lines else 8192
-    size = 4 * pitch
+    size = (4 if lines < 64 else 8) * pitch
     memory = np.zeros(size + (1 << 16), np.uint8)
     runner = ProbeRunner(run_probe("load", lines, size, host_isa(), pitch), 1, memory=memory)
     start = -memory.ctypes.data % 4096
     area = memory[start : start + size].view(np.float32)
-    read = np.zeros(size // 4, bool).reshape(4, -1)
-    read[:, : 133 // lines * lines * 16 if lines else None] = True
+    read = np.zeros(size // 4, bool).reshape(size // pitch, -1)
+    read[:, : pitch // 64 // lines * lines * 16] = True
     area[:] = read.reshape(-1)
     runner.run(3)
     lanes = host_isa().lanes(4)
     assert area[:lanes].sum() == 3 * read.sum()
+
+
+@pytest.mark.parametrize(("lines", "rows_at_once"), [(1, 4), (2, 2), (4, 1), (16, 1)])
+def test_no_line_of_a_probe_waits_for_the_sum_of_the_last(lines: int, rows_at_once: int) -> None:
+    """As many lines as there are sums are loaded at a time, and each is added to its own."""
+    text = run_probe("load", lines, 1 << 16, host_isa()).ir_text
+    vectors = 64 // (4 * host_isa().lanes(4)) * lines * rows_at_once
+    sums = re.findall(r"fadd <\d+ x float> (%\w+), %\w+", text)[:vectors]
+    assert len(sums) == vectors and len(set(sums[:4])) == min(vectors, 4)
 
 
 def test_a_probe_stores_to_its_runs() -> None:
@@ -94,7 +103,8 @@ def test_the_rates_of_this_machine_are_positive_and_longer_runs_take_longer() ->
         assert all(time_ns > 0 for time_ns in times)
     assert rates.runs_ns["DRAM load"][-1] > rates.runs_ns["DRAM load"][0]
     assert 0 < rates.kept_part <= 0.75
-    assert rates.row_ns["L3"] > 0 and rates.row_ns["DRAM"] > 0
+    for level, line_ns in rates.row_ns.items():  # of which a page has as many as the longest run
+        assert 1 / 8 < line_ns * RUNS[-1] / rates.runs_ns[f"{level} load"][-1] < 2
 
 
 def columns(block_M: int, block_N: int, columns_in_all: int = 1024) -> Any:
@@ -235,9 +245,8 @@ def test_rows_that_do_not_go_on_begin_anew() -> None:
     short, long = (Rows(8, run, 16384, False) for run in (64.0, 8192.0))
     found = [rows_ns(each, 64 << 10, 500.0, RATES, "DRAM", True, near) for each in (short, long)]
     assert found == [pytest.approx(1024 * RATES.run_ns("DRAM", True, 1)), 500.0]
-    assert (
-        rows_ns(short, 64 << 10, 1e6, RATES, "DRAM", True, near) >= 1e6
-    )  # no faster than in a row
+    # No faster than in a row.
+    assert rows_ns(short, 64 << 10, 1e6, RATES, "DRAM", True, near) >= 1e6
     # Half a line each: every row is a line of its own.
     half = rows_ns(replace(short, run=32.0), 64 << 10, 0.0, RATES, "L3", False, near)
     assert half == pytest.approx(2048 * RATES.run_ns("L3", False, 1))
@@ -383,8 +392,8 @@ def test_runs_of_the_second_cache_are_no_powers_of_two_apart(
 ) -> None:
     caches, pitches = CACHES, dict[int, set[int]]()
 
-    def usual(walks: Any, size: int, memory: Any, pitch: int = 8192) -> list[float]:
-        pitches.setdefault(size, set()).add(pitch % 4096)
+    def usual(walks: Any, size: int, memory: Any) -> list[float]:
+        pitches.setdefault(size, set()).update(pitch % 4096 for *_, pitch in walks)
         return [float(size)] * len(walks)
 
     monkeypatch.setattr(memory_rates_module, "_usual_ns", usual)

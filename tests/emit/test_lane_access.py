@@ -78,7 +78,7 @@ def test_values(target: str, dtype: str, repeat: int, stride: int, offset: int) 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("stride", [2, 3, 50])
 def test_values_are_stored_apart(target: str, dtype: str, stride: int) -> None:
-    """`Y[0, j * stride] = X[j]`, and nothing else is written."""
+    """`Y[j * stride] = X[j]`, and nothing else is written."""
     extent = (N - 1) * stride + 1
 
     @T.prim_func

@@ -6,7 +6,7 @@ some dozen lines on is the processor's prefetcher ahead. Runs are loaded or stor
 column. Those of the second cache are a few lines more than a page's multiple apart, so that the
 cache can hold them; those from behind it are powers of two apart, as rows are that it cannot hold.
 Such rows share a few places of the first cache, too, where lines come in slower: runs of the second
-cache are measured with them as well. Each is measured once (about a second) and kept with the
+cache are measured with them as well. All are measured once (some seconds) and kept with the
 machine.
 
 `kept_part` is how much of the last cache can be filled before it begins to lose data: others use it
@@ -16,6 +16,7 @@ beside those of a quarter and of four times as much.
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import time
@@ -42,6 +43,7 @@ _LARGEST = 256 << 20  # bytes walked of memory, unless the last cache is larger
 # Each is measured so often at least, and for so many seconds with all others of its level.
 _TIMES, _SECONDS = 5, 0.2
 _LEAST_LINES = 200_000  # of a measurement, or the call would count
+_IN_A_ROW = "load", RUNS[-1], PAGE_BYTES  # whole pages, one after the other
 _SUMS = 4  # that are carried side by side, or each line would wait for the sum of the last
 _SCHEMA = 11
 _KEPT_PART = "kept part"
@@ -117,14 +119,17 @@ def measure_memory() -> Numbers:
     memory = touched_memory(largest + (1 << 20))
     times = dict[str, float]()
     for level, size in sizes.items():
-        walks = {f"{level} {kind} {n}": (kind, n) for kind in ("load", "store") for n in RUNS}
-        if level in _BEHIND:
-            walks[f"{level} row"] = "load", 0
         pitch = _APART + _ODD if level == "L2" else _APART
+        kinds = itertools.product(("load", "store"), RUNS)
+        walks = {f"{level} {kind} {lines}": (kind, lines, pitch) for kind, lines in kinds}
+        if level in _BEHIND:
+            walks[f"{level} row"] = _IN_A_ROW
         # A cache that is not there serves nothing.
         enough = size >= _SUMS * _APART
-        measured = _usual_ns(walks.values(), size, memory, pitch) if enough else [0.0] * len(walks)
+        measured = _usual_ns(walks.values(), size, memory) if enough else [0.0] * len(walks)
         times |= {name: max(each, 1e-3) for name, each in zip(walks, measured, strict=True)}
+        if level in _BEHIND:
+            times[f"{level} row"] /= RUNS[-1]
     times[_KEPT_PART] = _kept_part(memory, caches.l3, times["L3 row"], times["DRAM row"])
     return times
 
@@ -146,22 +151,23 @@ def kept_part(whole_ns: float, parts_ns: Mapping[float, float], far_ns: float) -
 def _kept_part(memory: NDArray[np.uint8], cache: int, whole_ns: float, far_ns: float) -> float:
     if cache < 8 * _APART:
         return SHARED_KEPT
-    parts_ns = {part: _usual_ns([("load", 0)], int(part * cache), memory)[0] for part in _PARTS}
+    parts_ns = {
+        part: _usual_ns([_IN_A_ROW], int(part * cache), memory)[0] / RUNS[-1] for part in _PARTS
+    }
     return kept_part(whole_ns, parts_ns, far_ns)
 
 
 def _usual_ns(
-    walks: Collection[tuple[str, int]], size: int, memory: NDArray[np.uint8], pitch: int = _APART
+    walks: Collection[tuple[str, int, int]], size: int, memory: NDArray[np.uint8]
 ) -> list[float]:
-    """Nanoseconds of runs, by their kind and lines; of a line of all memory in a row for no lines.
-    They take turns, so that nobody disturbs all times of one of them, and the median counts.
+    """Nanoseconds of runs, by their kind, lines and pitch. They take turns, so that nobody disturbs
+    all times of one of them, and the median counts.
     """
     turns: list[tuple[ProbeRunner, int, int]] = []
-    for kind, lines in walks:
-        row = size // PAGE_BYTES * PAGE_BYTES // LINE_BYTES
-        runs = _rows(lines, size, pitch) * _columns(lines, pitch) if lines else row
+    for kind, lines, pitch in walks:
         probe = run_probe(kind, lines, size, host_isa(), pitch)
-        repeats = -(-_LEAST_LINES // (runs * max(lines, 1)))
+        runs = _rows(lines, size, pitch) * _columns(lines, pitch)
+        repeats = -(-_LEAST_LINES // (runs * lines))
         turns.append((ProbeRunner(probe, 1, memory=memory), runs, repeats))
     for runner, _, repeats in turns:
         runner.run(repeats)
@@ -188,26 +194,23 @@ def _rows(lines: int, size: int, pitch: int) -> int:
 
 def _together(lines: int) -> int:
     """Rows whose runs have a sum of their own for each line."""
-    return max(_SUMS // lines, 1) if lines else 1
+    return max(_SUMS // lines, 1)
 
 
 def run_probe(kind: str, lines: int, size: int, isa: Isa, pitch: int = _APART) -> Probe:
     """Walks runs of so many lines down the rows of `size` bytes, `pitch` bytes from one to the
-    next, column after column, or all bytes in a row for 0 lines. ``load`` leaves the sums of what
-    it has read in the first vector.
+    next, column after column. ``load`` leaves the sums of what it has read in the first vector.
     """
     writer = FunctionWriter("work", "void", "ptr %area, i64 %bytes, i64 %repeats")
     vector = VectorType("float", isa.lanes(4))
-    row_bytes = pitch if lines else PAGE_BYTES
-    run_bytes = lines * LINE_BYTES or PAGE_BYTES
-    columns = _columns(lines, pitch) if lines else 1
+    run_bytes, columns = lines * LINE_BYTES, _columns(lines, pitch)
     step = isa.vector_bits // 8
 
     def run(row: str, column: str, sums: list[str]) -> list[str]:
         start = writer.let(f"add i64 {row}, {column}")
         base = writer.let(f"getelementptr i8, ptr %area, i64 {start}")
         places = (
-            at * row_bytes + offset
+            at * pitch + offset
             for at in range(_together(lines))
             for offset in range(0, run_bytes, step)
         )
@@ -224,8 +227,8 @@ def run_probe(kind: str, lines: int, size: int, isa: Isa, pitch: int = _APART) -
 
     def walk(column: str, sums: list[str]) -> list[str]:
         carried = [(vector, each) for each in sums]
-        last = _rows(lines, size, row_bytes) * row_bytes
-        by = _together(lines) * row_bytes
+        last = _rows(lines, size, pitch) * pitch
+        by = _together(lines) * pitch
         return writer.counted_loop(last, by, lambda row, each: run(row, column, each), carried)
 
     def again(counter: str, sums: list[str]) -> list[str]:

@@ -174,7 +174,7 @@ class _Model:
         self.compute_us = self.packing_us = self.tiles_us = self.block_us = 0.0
         self.moved: Moved = {}
         self.stored: dict[tuple[int, Buffer], float] = {}
-        # And what the second cache is for them.
+        # And how far they are crowded.
         self.rows: dict[Buffer, tuple[Rows, Near, float]] = {}
         self.computes: dict[int, float] = {}  # microseconds by site, with its tiles
         # Microseconds of pieces of code, and the bytes they move of each tensor.

@@ -52,10 +52,6 @@ def _by_register(
     least, most = _LANES[kind.element]
     size = min(max(kind.lanes, least), most)
     register = VectorType(kind.element, size)
-    if kind.lanes == 1:
-        insert = f"insertelement {register} poison, {kind.element}"
-        result = apply(register, *(writer.let(f"{insert} {value}, i64 0") for value in values))
-        return writer.let(f"extractelement {register} {result}, i64 0")
     if kind.lanes < size:
         wide = (writer.resize(value, kind, size, "poison") for value in values)
         result = apply(register, *wide)

@@ -82,12 +82,11 @@ def load_apart(
     """A `kind` of elements of `size` bytes, each `stride` elements after the one before, loaded one
     by one: of a gather LLVM would put all addresses into vectors, and take each out again.
     """
-    text = "poison"
+    one, text = VectorType(kind.element, 1), "poison"
     for lane in range(kind.lanes):
-        place = _place_apart(writer, first, kind, lane * stride)
-        element = writer.let(f"load {kind.element}, ptr {place}, align {size}")
-        both = f"{kind} {text}, {kind.element} {element}"
-        text = writer.let(f"insertelement {both}, i64 {lane}")
+        place = writer.address(one, first, str(lane * stride))
+        element = writer.let(f"load {one}, ptr {place}, align {size}")
+        text = writer.with_lane(text, kind, lane, element)
     return text
 
 
@@ -95,14 +94,10 @@ def store_apart(
     writer: FunctionWriter, first: str, value: str, kind: VectorType, stride: int, size: int
 ) -> None:
     """Store the lanes of a `kind` where `load_apart` would load them from."""
+    one = VectorType(kind.element, 1)
     for lane in range(kind.lanes):
-        place = _place_apart(writer, first, kind, lane * stride)
-        element = writer.let(f"extractelement {kind} {value}, i64 {lane}")
-        writer.do(f"store {kind.element} {element}, ptr {place}, align {size}")
-
-
-def _place_apart(writer: FunctionWriter, first: str, kind: VectorType, elements: int) -> str:
-    return writer.let(f"getelementptr {kind.element}, ptr {first}, i64 {elements}")
+        place = writer.address(one, first, str(lane * stride))
+        writer.do(f"store {one} {writer.lane(value, kind, lane)}, ptr {place}, align {size}")
 
 
 def strided_starts(lanes: int, stride: int) -> list[int]:

@@ -88,14 +88,9 @@ class MathBlocks:
             return self.writer.call(scalar, callee, *((scalar, value) for value in arguments))
         result = "poison"
         for lane in range(self.kind.lanes):
-            values = [
-                self.writer.let(f"extractelement {self.kind} {value}, i64 {lane}")
-                for value in arguments
-            ]
+            values = [self.writer.lane(value, self.kind, lane) for value in arguments]
             value = self.writer.call(scalar, callee, *((scalar, value) for value in values))
-            result = self.writer.let(
-                f"insertelement {self.kind} {result}, {scalar} {value}, i64 {lane}"
-            )
+            result = self.writer.with_lane(result, self.kind, lane, value)
         return result
 
     def unless(self, rare: str, usual: Callable[[], str], rarely: Callable[[], str]) -> str:

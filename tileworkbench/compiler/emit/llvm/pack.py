@@ -160,10 +160,7 @@ class _PackWriter:
         left = writer.let(
             f"trunc i64 {writer.call('i64', 'llvm.smax.i64', ('i64', left), ('i64', '0'))} to i32"
         )
-        single = writer.let(f"insertelement {narrow} poison, i32 {left}, i64 0")
-        bound = writer.let(
-            f"shufflevector {narrow} {single}, {narrow} poison, <{width} x i32> zeroinitializer"
-        )
+        bound = writer.splat(left, narrow)
         index = ", ".join(f"i32 {lane}" for lane in range(width))
         return writer.let(f"icmp slt {narrow} <{index}>, {bound}")
 
@@ -251,8 +248,8 @@ class _PackWriter:
     def zip_lanes(self, left: str, right: str, kind: VectorType) -> str:
         if kind.lanes == 1:
             pair = VectorType(kind.element, 2)
-            first = self.writer.let(f"insertelement {pair} poison, {kind} {left}, i64 0")
-            return self.writer.let(f"insertelement {pair} {first}, {kind} {right}, i64 1")
+            first = self.writer.with_lane("poison", pair, 0, left)
+            return self.writer.with_lane(first, pair, 1, right)
         order = [lane + side * kind.lanes for lane in range(kind.lanes) for side in (0, 1)]
         return self.shuffle(left, right, kind, order)
 

@@ -190,9 +190,17 @@ class FunctionWriter:
         """Append the broadcast of a scalar into every lane of `kind`."""
         if kind.lanes == 1:
             return value
-        single = self.let(f"insertelement {kind} poison, {kind.element} {value}, i64 0")
+        single = self.with_lane("poison", kind, 0, value)
         zeros = f"<{kind.lanes} x i32> zeroinitializer"
         return self.let(f"shufflevector {kind} {single}, {kind} poison, {zeros}")
+
+    def lane(self, value: str, kind: VectorType, number: int) -> str:
+        """Append one lane of `value`, a `kind`."""
+        return self.let(f"extractelement {kind} {value}, i64 {number}")
+
+    def with_lane(self, value: str, kind: VectorType, number: int, element: str) -> str:
+        """Append `value`, a `kind` or ``poison``, with another element in a lane."""
+        return self.let(f"insertelement {kind} {value}, {kind.element} {element}, i64 {number}")
 
     def resize(
         self, value: str, kind: VectorType, lanes: int, rest: str = "zeroinitializer"
@@ -203,10 +211,9 @@ class FunctionWriter:
         if kind.lanes == lanes:
             return value
         if lanes == 1:
-            return self.let(f"extractelement {kind} {value}, i64 0")
+            return self.lane(value, kind, 0)
         if kind.lanes == 1:
-            wide = VectorType(kind.element, lanes)
-            return self.let(f"insertelement {wide} {rest}, {kind} {value}, i64 0")
+            return self.with_lane(rest, VectorType(kind.element, lanes), 0, value)
         order = ", ".join(f"i32 {min(lane, kind.lanes)}" for lane in range(lanes))
         both = f"{kind} {value}, {kind} {rest}"
         return self.let(f"shufflevector {both}, <{lanes} x i32> <{order}>")
