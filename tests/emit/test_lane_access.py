@@ -77,23 +77,53 @@ def test_values(target: str, dtype: str, repeat: int, stride: int, offset: int) 
 @pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("stride", [2, 3, 50])
-def test_values_are_stored_apart(target: str, dtype: str, stride: int) -> None:
-    """`Y[j * stride] = X[j]`, and nothing else is written."""
-    extent = (N - 1) * stride + 1
+@pytest.mark.parametrize("limit", [N, 5])
+def test_values_are_stored_apart(target: str, dtype: str, stride: int, limit: int) -> None:
+    """`Y[j * stride]` takes sums, where j is small enough, and nothing else is written."""
+    extent = (limit - 1) * stride + 1
 
     @T.prim_func
-    def spread(X: T.Tensor((N,), dtype), Y: T.Tensor((extent,), dtype)):
+    def spread(
+        A: T.Tensor((N,), dtype),
+        B: T.Tensor((N,), dtype),
+        C: T.Tensor((N,), dtype),
+        D: T.Tensor((N,), dtype),
+        Y: T.Tensor((extent,), dtype),
+    ):
         with T.Kernel(1, threads=32):
             for j in T.Parallel(N):
-                Y[j * stride] = X[j]
+                if j < limit:
+                    Y[j * stride] = A[j] + B[j] + C[j] + D[j]
 
     kernel = tw.compile(spread, target=target)
-    numbers, spaced = np.arange(1, N + 1), np.full(extent, 77)
+    numbers = np.arange(1, N + 1).astype(_numpy(dtype))
+    spaced = np.full(extent, 77)
     result = guarded(spaced.astype(_numpy(dtype)), dtype)
-    kernel(numbers.astype(_numpy(dtype)), result)
-    spaced[::stride] = numbers
+    kernel(numbers, numbers, numbers, numbers, result)
+    spaced[::stride] = 4 * numbers[:limit]
     np.testing.assert_array_equal(result, spaced.astype(_numpy(dtype)))
-    assert "gather" not in kernel.source and "scatter" not in kernel.source
+    # Sums of vectors, whose lanes are stored.
+    assert "extractelement" in kernel.source or limit < N
+    assert "scatter" not in kernel.source or limit < N
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_elements_apart_are_read_where_a_condition_holds(target: str, is_read: bool) -> None:
+    """One condition for all lanes; where it does not hold there need not be anything to read."""
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def spaced(X: T.Tensor((n,), "float32")):
+        Y = T.empty((N,), "float32")
+        with T.Kernel(1, threads=32):
+            for j in T.Parallel(N):
+                Y[j] = T.if_then_else(n > 1, X[j * 3], T.float32(7))
+        return Y
+
+    kernel = tw.compile(spaced, target=target)
+    numbers = np.arange(3 * N - 2 if is_read else 1, dtype=np.float32)
+    expected = numbers[::3] if is_read else np.full(N, 7, np.float32)
+    np.testing.assert_array_equal(kernel(guarded(numbers, "float32")), expected)
 
 
 def test_named_places_are_read_whole() -> None:

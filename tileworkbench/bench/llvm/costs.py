@@ -466,8 +466,7 @@ def is_widened(shuffle: Instruction) -> bool:
     """
     own = shuffle.kind.lanes
     return (
-        len(shuffle.mask) > own
-        and not shuffle.args[1].startswith("%")
+        not shuffle.args[1].startswith("%")
         and all(lane == at for at, lane in enumerate(shuffle.mask[:own]))
         and all(lane is None or lane >= own for lane in shuffle.mask[own:])
     )

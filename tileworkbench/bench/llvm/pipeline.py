@@ -28,8 +28,8 @@ Times = tuple[float, ...]
 
 _THERE: Times = (0.0,)
 _FULL, _NOTHING = 1.0 - 1e-6, 1e-9  # of a cycle
-# Bytes: by which it is known what was stored, of one number, and of what is forwarded at once.
-_WORD, _NUMBER, _HALF = 4, 8, 32
+# Bytes by which it is known what was stored, and at whose multiples parts of it are forwarded.
+_WORD, _HALF = 4, 32
 _BLOCKED = 2.0  # times as long takes what cannot be forwarded, from when the store has left
 _PARTS = 64  # of a cycle; what was measured is not exact, and two halves should fit into one
 
@@ -268,7 +268,7 @@ class Pipeline:
         if not parts:
             return 0.0
         (one, *_), is_one = parts.values(), stored[0] is stored[1]
-        if is_one and (size <= _NUMBER or (first - one.first) % min(size, _HALF) == 0):
+        if is_one and (first - one.first) % min(size, _HALF) == 0:
             return one.time_ns + self.forward_ns
         return max(each.left_ns for each in parts.values()) + _BLOCKED * self.forward_ns
 
