@@ -107,36 +107,40 @@ class _Lowering:
         return around(self.row(kept, extent, max(lanes, 1)))
 
     def row(self, kept: tuple[Expr, ...], extent: int, lanes: int) -> Stmt:
-        """Whole vectors lane by lane, what is left over element by element, then across lanes."""
-        chunks, rest = divmod(extent, lanes)
+        """Whole vectors lane by lane, what is left over in halves of the width, then across
+        lanes.
+        """
+        chunks = extent // lanes
         partial = self.partial(lanes)
-        whole, zero = self.lanes(lanes), int_const(0)
         stmts: list[Stmt] = [Alloc(partial, site=self.op.site)]
 
-        def each(value: Callable[[Expr], Expr]) -> Stmt:
-            """A value for every lane."""
+        def each(width: int, value: Callable[[Expr], Expr]) -> Stmt:
+            """A value for each of the first lanes."""
             return self.lanewise(
-                lanes, lambda lane: Store(partial, (lane,), value(lane), site=self.op.site)
+                width, lambda lane: Store(partial, (lane,), value(lane), site=self.op.site)
             )
 
-        def more(at: Expr, lane: Expr) -> Expr:
-            """A lane's value with one more of the source."""
-            return self.combine(Load(partial, (lane,)), self.source(kept, at))
+        def more(width: int, start: Expr) -> Stmt:
+            """So many elements of the source, from one on, to the first lanes."""
+            return each(
+                width,
+                lambda lane: self.combine(
+                    Load(partial, (lane,)), self.source(kept, add(start, lane))
+                ),
+            )
 
         if chunks == 1:
-            stmts.append(each(lambda lane: self.source(kept, lane)))
+            stmts.append(each(lanes, lambda lane: self.source(kept, lane)))
         else:
-            stmts.append(each(lambda lane: identity(self.op.kind, self.dtype)))
+            stmts.append(each(lanes, lambda lane: identity(self.op.kind, self.dtype)))
             step = self.context.names.var("k")
-            start = mul(step, int_const(lanes))
-            update = each(lambda lane: more(add(start, lane), lane))
+            update = more(lanes, mul(step, int_const(lanes)))
             stmts.append(self.serial(step, int_const(chunks), update))
-        if rest:
-            step = self.context.names.var("k")
-            left = more(add(step, int_const(extent - rest)), zero)
-            update = Store(partial, (zero,), left, site=self.op.site)
-            stmts.append(self.serial(step, int_const(rest), update))
-        stmts.append(self.finish(kept, self.across(Load(partial, (whole,)))))
+        width = lanes
+        while width := width // 2:
+            if extent & width:
+                stmts.append(more(width, int_const(extent - extent % (2 * width))))
+        stmts.append(self.finish(kept, self.across(Load(partial, (self.lanes(lanes),)))))
         return seq(stmts)
 
     def across(self, value: Expr) -> Expr:
