@@ -293,6 +293,11 @@ class _Walk:
             self.call(each, times)
             return
         place = None
+        if each.op == "insertelement":
+            whole = self.known.whole(each, self.costs.defined)
+            if whole is not None:
+                self.pipeline.pass_on([(each.name, whole)])
+                return
         if each.op in ("load", "store"):
             place = value_of(self.values, each.args[-1])
             if (same := self.known.note(each, place)) is not None:
@@ -307,11 +312,10 @@ class _Walk:
             self.pipeline.skip(each, times, lines)
 
     def lines(self, each: Instruction, place: Value | None) -> float:
-        """Two where each register is part of two lines of the cache, else one."""
-        size = min(each.kind.bytes_, self.pipeline.register_bytes)
-        if not isinstance(place, Place) or size <= LINE_BYTES // 4:
+        """How often as long an access takes as one within a line of the cache."""
+        if not isinstance(place, Place):
             return 1.0
-        return 2.0 if place.offset % LINE_BYTES + size > LINE_BYTES else 1.0
+        return self.costs.core.split(each.op, place.offset, each.kind.bytes_)
 
     def call(self, each: Instruction, times: float) -> None:
         """A function of the module. A short one is executed among the code around it; for others

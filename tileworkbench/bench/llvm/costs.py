@@ -39,6 +39,7 @@ from tileworkbench.bench.operation_rates import (
     WIDENING,
     OperationRates,
 )
+from tileworkbench.compiler.emit.llvm.text import LINE_BYTES
 from tileworkbench.compiler.fast_dataclass import dataclass
 
 ARITHMETIC, MULTIPLY, ADD, LANES = "arithmetic", "multiply", "add", "lanes"
@@ -59,6 +60,7 @@ _TILE_ROWS = 16  # of AMX
 _LATE = 4.0  # quotients and roots, in additions
 _LANE_BITS = 128  # of a register, between which moves take longer
 _WHOLE, _ONE = Kind(64, 64), Kind(1, 32)  # as many lanes as any register has, and one
+_HALF_AS_LONG = 0.75  # takes a half that goes alone, of a whole
 _ONE_OF_MANY = 0.5  # a quotient or root of one element takes so much of a vector's
 
 
@@ -83,6 +85,25 @@ class Core:
         if kind.lanes * max(kind.bits, 8) > self.vector_bits / 2:
             return 1.0
         return self.rates.half(operation) / self.rates.of(operation)
+
+    def split(self, op: str, first: int, size: int) -> float:
+        """How often as long as others a "load" or "store" takes of so many bytes from the `first`
+        on. As many bytes as half a register has or a whole one go at once: loaded from each line of
+        the cache that they lie in, stored to each of their own size's places.
+        """
+        operation = LOAD if op == "load" else STORE
+        is_half = self.rates.half(operation) < _HALF_AS_LONG * self.rates.of(operation)
+        width = self.vector_bits // (16 if is_half else 8)
+        last = first + size - 1
+        if op == "store":
+            return (last // width - first // width + 1) / -(-size // width)
+        starts = range(first, first + size, width)
+        ends = (min(start + width - 1, last) for start in starts)
+        touched = sum(
+            end // LINE_BYTES - start // LINE_BYTES + 1
+            for start, end in zip(starts, ends, strict=True)
+        )
+        return touched / len(starts)
 
     def registers(self, kind: Kind) -> float:
         """How many a value takes; at least one operation is done on it."""
@@ -293,11 +314,43 @@ class Costs:
 
     def extension(self, each: Instruction) -> Cost:
         """Integers of other widths; those of addresses are part of them."""
-        if each.kind.lanes <= 1:
+        users = self.users.get(each.name, ())
+        if each.kind.lanes <= 1 or (len(users) == 1 and self.is_narrow_distance(users[0])):
             return FREE
         kind = wider(each)
         registers = self.core.registers(kind)
         return Cost(self.mixed(SHUFFLE, registers, kind), registers, (self.cycle_ns,))
+
+    def difference(self, each: Instruction) -> Cost:
+        return FREE if self.is_narrow_distance(each) else self.usual(each)
+
+    def is_narrow_distance(self, each: Instruction) -> bool:
+        """Whether a difference is of integers that were shorter, and only its size counts: LLVM
+        takes the smaller from the larger of the short ones.
+        """
+        first, second = (self.defined.get(arg) for arg in (*each.args, "", "")[:2])
+        users = self.users.get(each.name, ())
+        return (
+            each.op == "sub"
+            and [user.detail.startswith("llvm.abs") for user in users] == [True]
+            and first is not None
+            and second is not None
+            and (first.op, first.source) == (second.op, second.source)
+            and first.op == "zext"
+            and self.uses(first) == self.uses(second) == 1
+        )
+
+    def distance(self, each: Instruction) -> Cost:
+        """The size of an integer: one instruction, or what is done with short ones."""
+        made = self.defined.get(each.args[0])
+        if made is None or not self.is_narrow_distance(made):
+            return self.usual(each)
+        short = self.defined[made.args[0]].source
+        # Each part but the first is taken out before it is made longer.
+        registers, moves = self.core.registers(short), 2 * self.core.registers(each.kind) - 1
+        time_ns = 3 * registers * self.core.part(SIMPLE, short) * self.core.rates.of(INTEGER)
+        busy = ((ARITHMETIC, time_ns), *self.mixed(SHUFFLE, moves, each.kind))
+        return Cost(busy, 3 * registers + moves, (3 * self.cycle_ns,))
 
     def operands(self, each: Instruction) -> tuple[str, ...]:
         """What the result of an instruction waits for: an element not for others that were put
@@ -407,11 +460,12 @@ class Costs:
         return Cost(((port, _TILE_ROWS * self.core.rates.of(rate)),), 1.0)
 
     def reduction(self, each: Instruction) -> Cost:
-        """Registers are combined first, then halves of the last one."""
+        """Registers are combined first, then halves of the last one, which are no whole ones."""
         kind = named_kind(each)
         registers = max(1.0, kind.lanes * kind.bits / self.core.vector_bits)
         halves = math.log2(min(kind.lanes, self.core.vector_bits // kind.bits))
-        busy = (*self.busy(registers - 1 + halves, ADD), *self.moved(SHUFFLE, halves, _WHOLE))
+        sums = registers - 1 + halves * self.core.part(SIMPLE, _ONE)
+        busy = (*self.busy(sums, ADD), *self.moved(SHUFFLE, halves, _ONE))
         late = (math.log2(registers) + 1.75 * halves) * self.add_ns
         return Cost(busy, registers - 1 + 2 * halves, (late,))
 
@@ -489,7 +543,12 @@ _OPERATIONS: Mapping[str, Costing] = {
     **dict.fromkeys(("udiv", "sdiv", "urem", "srem"), Costs.integer_quotient),
     **dict.fromkeys(("sitofp", "uitofp", "fptosi", "fptoui", "fpext", "fptrunc"), Costs.conversion),
     **dict.fromkeys(("sext", "zext", "trunc"), Costs.extension),
-    **{"icmp": Costs.comparison, "shufflevector": Costs.shuffle, "call": Costs.call},
+    **{
+        "sub": Costs.difference,
+        "icmp": Costs.comparison,
+        "shufflevector": Costs.shuffle,
+        "call": Costs.call,
+    },
     **dict.fromkeys(("insertelement", "extractelement"), Costs.element),
     **dict.fromkeys(("cmpxchg", "atomicrmw"), Costs.atomic),
     **dict.fromkeys(
@@ -517,6 +576,7 @@ _INTRINSICS: Mapping[str, Costing] = {
     ),
     **dict.fromkeys(("maximum", "minimum", "maxnum", "minnum"), Costs.extremum),
     **dict.fromkeys(("fabs", "copysign"), Costs.logic),
+    "llvm.abs": Costs.distance,
     **dict.fromkeys(("lifetime", "assume", "expect", "prefetch", "dbg."), Costs.free),
     **dict.fromkeys(("memset", "memcpy", "memmove"), Costs.block_of_memory),
 }

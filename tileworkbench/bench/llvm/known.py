@@ -4,6 +4,8 @@ may have changed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tileworkbench.bench.llvm.instructions import Instruction, Kind
 from tileworkbench.bench.llvm.values import Place, Value
 
@@ -19,11 +21,16 @@ class Known:
     def __init__(self) -> None:
         self._names: dict[str, dict[_Access, str]] = {}
         self._elsewhere: dict[tuple[str, Kind], str] = {}  # by the name of an unknown address
+        # What loads gave by their names, and vectors of which others are put together again.
+        self._same: dict[str, str] = {}
+        self._whole: dict[str, str] = {}
 
     def clear(self) -> None:
         """Anything may have changed."""
         self._names.clear()
         self._elsewhere.clear()
+        self._same.clear()
+        self._whole.clear()
 
     def note(self, each: Instruction, place: Value | None) -> str | None:
         """Note a load or store; the name of what a load asks for, where a register has it."""
@@ -36,7 +43,24 @@ class Known:
             )
         else:
             first = self._elsewhere.setdefault((each.args[-1], each.kind), each.name)
-        return None if first == each.name or each.detail else first  # others may change it
+        if first == each.name or each.detail:  # others may change it
+            return None
+        self._same[each.name] = first
+        return first
+
+    def whole(self, each: Instruction, defined: Mapping[str, Instruction]) -> str | None:
+        """The vector whose elements an `insertelement` puts where they were in it, as those before
+        it did, which LLVM leaves out; `defined` are instructions by their names.
+        """
+        vector, element, lane = each.args
+        taken = defined.get(self._same.get(element, element))
+        if taken is None or taken.op != "extractelement" or taken.args[1] != lane:
+            return None
+        source = taken.args[0]
+        if vector not in ("poison", "undef") and self._whole.get(vector) != source:
+            return None
+        self._whole[each.name] = source
+        return source
 
     def _store(self, each: Instruction, place: Value | None) -> None:
         if not isinstance(place, Place):
