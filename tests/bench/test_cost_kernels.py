@@ -33,6 +33,7 @@ TABLES = (
 )
 REFERENCES = {name: each for table in TABLES for name, each in table.REFERENCES.items()}
 ROUGH = {
+    "basis_layer",
     "biased_attention",
     "chosen_adapters",
     "factor_gradient",
