@@ -302,6 +302,43 @@ def column_log_sums(M: int, N: int, block_M: int, block_N: int) -> Any:
     return column_log_sums
 
 
+def skewness(M: int, N: int, block_M: int, block_N: int) -> Any:
+    """`mean((x - m)**3) / mean((x - m)**2)**1.5`, m = mean(x), of the columns x of X (M, N),
+    float32, which are read twice.
+    """
+
+    @T.prim_func
+    def skewness(X: T.Tensor((M, N), "float32")):
+        y = T.empty((N,), "float32")
+        with T.Kernel(T.ceildiv(N, block_N)) as bx:
+            tile = T.alloc_fragment((block_M, block_N), "float32")
+            cube = T.alloc_fragment((block_M, block_N), "float32")
+            middle = T.alloc_fragment((block_N,), "float32")
+            squares = T.alloc_fragment((block_N,), "float32")
+            cubes = T.alloc_fragment((block_N,), "float32")
+            T.clear(middle)
+            T.clear(squares)
+            T.clear(cubes)
+            for k in T.serial(T.ceildiv(M, block_M)):
+                T.copy(X[k * block_M, bx * block_N], tile)
+                T.reduce_sum(tile, middle, dim=0, clear=False)
+            for j in T.Parallel(block_N):
+                middle[j] = middle[j] / M
+            for k in T.serial(T.ceildiv(M, block_M)):
+                for i, j in T.Parallel(block_M, block_N):
+                    off = X[k * block_M + i, bx * block_N + j] - middle[j]
+                    tile[i, j] = off * off
+                    cube[i, j] = off * off * off
+                T.reduce_sum(tile, squares, dim=0, clear=False)
+                T.reduce_sum(cube, cubes, dim=0, clear=False)
+            for j in T.Parallel(block_N):
+                variance = squares[j] / M
+                y[bx * block_N + j] = cubes[j] / M / (variance * T.sqrt(variance))
+        return y
+
+    return skewness
+
+
 CASES = (
     Case("column sums 2048x1024", column_sums, {"M": 2048, "N": 1024}, COLUMNS),
     Case("weighted columns 1024x2048", weighted_columns, {"M": 1024, "N": 2048}, COLUMNS),
@@ -344,5 +381,11 @@ CASES = (
         column_log_sums,
         {"M": 1200, "N": 720},
         {"block_M": (1, 8, 60, 1200), "block_N": (8, 48, 240, 720)},
+    ),
+    Case(
+        "skewness of columns 900x720",
+        skewness,
+        {"M": 900, "N": 720},
+        {"block_M": (1, 9, 60, 900), "block_N": (8, 48, 240, 720)},
     ),
 )

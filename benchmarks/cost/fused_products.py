@@ -1,4 +1,4 @@
-"""Products with something done before or after, or with another product."""
+"""Products with something done before or after."""
 
 from __future__ import annotations
 
@@ -118,76 +118,6 @@ def experts(E: int, M: int, N: int, K: int, block_M: int, block_N: int, block_K:
         return Y
 
     return experts
-
-
-def mlp(M: int, K: int, H: int, N: int, block_M: int, block_H: int) -> Any:
-    """`relu(X @ U)**2 @ V` of X (M, K), U (K, H) and V (H, N), float32, by pieces of H."""
-
-    @T.prim_func
-    def mlp(
-        X: T.Tensor((M, K), "float32"),
-        U: T.Tensor((K, H), "float32"),
-        V: T.Tensor((H, N), "float32"),
-    ):
-        Y = T.empty((M, N), "float32")
-        with T.Kernel(T.ceildiv(M, block_M)) as bx:
-            x = T.alloc_shared((block_M, K), "float32")
-            u = T.alloc_shared((K, block_H), "float32")
-            v = T.alloc_shared((block_H, N), "float32")
-            inner = T.alloc_fragment((block_M, block_H), "float32")
-            out = T.alloc_fragment((block_M, N), "float32")
-            T.copy(X[bx * block_M, 0], x)
-            T.clear(out)
-            for h in T.serial(T.ceildiv(H, block_H)):
-                T.copy(U[0, h * block_H], u)
-                T.copy(V[h * block_H, 0], v)
-                T.gemm(x, u, inner, clear_accum=True)
-                for i, j in T.Parallel(block_M, block_H):
-                    inner[i, j] = T.max(inner[i, j], 0.0) * T.max(inner[i, j], 0.0)
-                T.gemm(inner, v, out)
-            T.copy(out, Y[bx * block_M, 0])
-        return Y
-
-    return mlp
-
-
-def adapted_linear(M: int, N: int, K: int, R: int, block_M: int, block_N: int, block_K: int) -> Any:
-    """`X @ W.T + 2 (X @ A.T) @ B.T` of X (M, K), W (N, K), A (R, K) and B (N, R), float32, with a
-    small R.
-    """
-
-    @T.prim_func
-    def adapted_linear(
-        X: T.Tensor((M, K), "float32"),
-        W: T.Tensor((N, K), "float32"),
-        A: T.Tensor((R, K), "float32"),
-        B: T.Tensor((N, R), "float32"),
-    ):
-        Y = T.empty((M, N), "float32")
-        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
-            x = T.alloc_shared((block_M, block_K), "float32")
-            w = T.alloc_shared((block_N, block_K), "float32")
-            a = T.alloc_shared((R, block_K), "float32")
-            b = T.alloc_shared((block_N, R), "float32")
-            held = T.alloc_shared((block_M, R), "float32")
-            inner = T.alloc_fragment((block_M, R), "float32")
-            total = T.alloc_fragment((block_M, block_N), "float32")
-            T.clear(inner)
-            T.clear(total)
-            for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=2):
-                T.copy(X[by * block_M, k * block_K], x)
-                T.copy(W[bx * block_N, k * block_K], w)
-                T.copy(A[0, k * block_K], a)
-                T.gemm(x, w, total, transpose_B=True)
-                T.gemm(x, a, inner, transpose_B=True)
-            for i, r in T.Parallel(block_M, R):
-                held[i, r] = 2.0 * inner[i, r]
-            T.copy(B[bx * block_N, 0], b)
-            T.gemm(held, b, total, transpose_B=True)
-            T.copy(total, Y[by * block_M, bx * block_N])
-        return Y
-
-    return adapted_linear
 
 
 def gated_projection(M: int, N: int, K: int, block_M: int, block_N: int, block_K: int) -> Any:
@@ -315,6 +245,41 @@ def power_spectrum(
     return power_spectrum
 
 
+def graph_layer(M: int, N: int, K: int, S: int, block_M: int, block_N: int, block_K: int) -> Any:
+    """`relu(mean(X[near[i]]) @ W)` of the S neighbours of each i, near (M, S), int32, of X (M, K)
+    and W (K, N), bfloat16, as float32 (M, N).
+    """
+
+    @T.prim_func
+    def graph_layer(
+        X: T.Tensor((M, K), "bfloat16"),
+        near: T.Tensor((M, S), "int32"),
+        W: T.Tensor((K, N), "bfloat16"),
+    ):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            sums = T.alloc_fragment((block_M, block_K), "float32")
+            means = T.alloc_shared((block_M, block_K), "bfloat16")
+            weights = T.alloc_shared((block_K, block_N), "bfloat16")
+            total = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(total)
+            for k in T.serial(T.ceildiv(K, block_K)):
+                T.clear(sums)
+                for s in T.serial(S):
+                    for i, j in T.Parallel(block_M, block_K):
+                        row = near[by * block_M + i, s]
+                        sums[i, j] = sums[i, j] + X[row, k * block_K + j]
+                for i, j in T.Parallel(block_M, block_K):
+                    means[i, j] = sums[i, j] / S
+                T.copy(W[k * block_K, bx * block_N], weights)
+                T.gemm(means, weights, total)
+            for i, j in T.Parallel(block_M, block_N):
+                Y[by * block_M + i, bx * block_N + j] = T.max(total[i, j], 0.0)
+        return Y
+
+    return graph_layer
+
+
 CASES = (
     Case(
         "relu and linear 256x384x512", relu_linear, {"M": 256, "N": 384, "K": 512}, SMALL_PRODUCTS
@@ -333,18 +298,6 @@ CASES = (
         experts,
         {"E": 4, "M": 64, "N": 256, "K": 256},
         SMALL_PRODUCTS,
-    ),
-    Case(
-        "two layers 256x128x512x128",
-        mlp,
-        {"M": 256, "K": 128, "H": 512, "N": 128},
-        {"block_M": (8, 16, 32, 64, 128), "block_H": (16, 32, 64, 128)},
-    ),
-    Case(
-        "adapted linear 192x448x640, rank 16",
-        adapted_linear,
-        {"M": 192, "N": 448, "K": 640, "R": 16},
-        {"block_M": (1, 8, 48, 192), "block_N": (16, 64, 448), "block_K": (16, 80, 640)},
     ),
     Case(
         "gated projection 200x600x720",
@@ -369,5 +322,11 @@ CASES = (
         power_spectrum,
         {"M": 150, "F": 400, "Q": 200, "hop": 160},
         {"block_M": (1, 10, 150), "block_N": (8, 40, 200), "block_K": (16, 80, 400)},
+    ),
+    Case(
+        "layer of a graph 400x192x160, 10 neighbours, bfloat16",
+        graph_layer,
+        {"M": 400, "N": 192, "K": 160, "S": 10},
+        {"block_M": (1, 8, 50, 400), "block_N": (8, 48, 192), "block_K": (16, 160)},
     ),
 )

@@ -8,175 +8,122 @@ import tileworkbench.language as T
 from cost.case import Case
 
 
-def complex_product(M: int, N: int, K: int, block_M: int, block_N: int, block_K: int) -> Any:
-    """`(A + 1j * B) @ (C + 1j * D)` by three products of A and B (M, K), C and D (K, N), float32,
-    as its real and its imaginary part.
+def gated_unit(M: int, N: int, K: int, block_M: int, block_N: int, block_K: int) -> Any:
+    """`(1 - z) * tanh(X @ W[2] + r * (H @ U[2])) + z * H`, r and z the sigmoids of `X @ W[i] + H @
+    U[i]` for i = 0 and 1, of X (M, K), H (M, N), W (3, K, N) and U (3, N, N), float32 (a GRU).
     """
 
     @T.prim_func
-    def complex_product(
-        A: T.Tensor((M, K), "float32"),
-        B: T.Tensor((M, K), "float32"),
-        C: T.Tensor((K, N), "float32"),
-        D: T.Tensor((K, N), "float32"),
-    ):
-        real, imaginary = T.empty((M, N), "float32"), T.empty((M, N), "float32")
-        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
-            left = T.alloc_shared((block_M, block_K), "float32")
-            right = T.alloc_shared((block_K, block_N), "float32")
-            first = T.alloc_fragment((block_M, block_N), "float32")
-            second = T.alloc_fragment((block_M, block_N), "float32")
-            third = T.alloc_fragment((block_M, block_N), "float32")
-            T.clear(first)
-            T.clear(second)
-            T.clear(third)
-            for k in T.serial(T.ceildiv(K, block_K)):
-                for i, j in T.Parallel(block_M, block_K):
-                    row, column = by * block_M + i, k * block_K + j
-                    left[i, j] = A[row, column] + B[row, column]
-                T.copy(C[k * block_K, bx * block_N], right)
-                T.gemm(left, right, first)
-                T.copy(A[by * block_M, k * block_K], left)
-                for i, j in T.Parallel(block_K, block_N):
-                    right[i, j] = D[k * block_K + i, bx * block_N + j] - right[i, j]
-                T.gemm(left, right, second)
-                T.copy(B[by * block_M, k * block_K], left)
-                for i, j in T.Parallel(block_K, block_N):
-                    right[i, j] = right[i, j] + 2.0 * C[k * block_K + i, bx * block_N + j]
-                T.gemm(left, right, third)
-            for i, j in T.Parallel(block_M, block_N):
-                row, column = by * block_M + i, bx * block_N + j
-                real[row, column] = first[i, j] - third[i, j]
-                imaginary[row, column] = first[i, j] + second[i, j]
-        return real, imaginary
-
-    return complex_product
-
-
-def graph_layer(M: int, N: int, K: int, S: int, block_M: int, block_N: int, block_K: int) -> Any:
-    """`relu(mean(X[near[i]]) @ W)` of the S neighbours of each i, near (M, S), int32, of X (M, K)
-    and W (K, N), bfloat16, as float32 (M, N).
-    """
-
-    @T.prim_func
-    def graph_layer(
-        X: T.Tensor((M, K), "bfloat16"),
-        near: T.Tensor((M, S), "int32"),
-        W: T.Tensor((K, N), "bfloat16"),
+    def gated_unit(
+        X: T.Tensor((M, K), "float32"),
+        H: T.Tensor((M, N), "float32"),
+        W: T.Tensor((3, K, N), "float32"),
+        U: T.Tensor((3, N, N), "float32"),
     ):
         Y = T.empty((M, N), "float32")
         with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
-            sums = T.alloc_fragment((block_M, block_K), "float32")
-            means = T.alloc_shared((block_M, block_K), "bfloat16")
+            left = T.alloc_shared((block_M, block_K), "float32")
+            right = T.alloc_shared((block_K, block_N), "float32")
+            reset = T.alloc_fragment((block_M, block_N), "float32")
+            kept = T.alloc_fragment((block_M, block_N), "float32")
+            new = T.alloc_fragment((block_M, block_N), "float32")
+            old = T.alloc_fragment((block_M, block_N), "float32")
+            for each in (reset, kept, new, old):
+                T.clear(each)
+            for k in T.serial(T.ceildiv(K, block_K)):
+                T.copy(X[by * block_M, k * block_K], left)
+                for gate, total in enumerate((reset, kept, new)):
+                    T.copy(W[gate, k * block_K, bx * block_N], right)
+                    T.gemm(left, right, total)
+            for k in T.serial(T.ceildiv(N, block_K)):
+                T.copy(H[by * block_M, k * block_K], left)
+                for gate, total in enumerate((reset, kept, old)):
+                    T.copy(U[gate, k * block_K, bx * block_N], right)
+                    T.gemm(left, right, total)
+            for i, j in T.Parallel(block_M, block_N):
+                row, column = by * block_M + i, bx * block_N + j
+                made = T.tanh(new[i, j] + T.sigmoid(reset[i, j]) * old[i, j])
+                Y[row, column] = made + T.sigmoid(kept[i, j]) * (H[row, column] - made)
+        return Y
+
+    return gated_unit
+
+
+def basis_layer(M: int, N: int, K: int, G: int, block_M: int, block_N: int, block_K: int) -> Any:
+    """`sum(exp(-(X - c[g])**2) @ W[g] for g in range(G))` of X (M, K) and W (G, K, N), bfloat16,
+    and c (G,), float32, as float32 (M, N): a layer that learns functions of each input.
+    """
+
+    @T.prim_func
+    def basis_layer(
+        X: T.Tensor((M, K), "bfloat16"),
+        c: T.Tensor((G,), "float32"),
+        W: T.Tensor((G, K, N), "bfloat16"),
+    ):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            basis = T.alloc_shared((block_M, block_K), "bfloat16")
             weights = T.alloc_shared((block_K, block_N), "bfloat16")
             total = T.alloc_fragment((block_M, block_N), "float32")
             T.clear(total)
-            for k in T.serial(T.ceildiv(K, block_K)):
-                T.clear(sums)
-                for s in T.serial(S):
-                    for i, j in T.Parallel(block_M, block_K):
-                        row = near[by * block_M + i, s]
-                        sums[i, j] = sums[i, j] + X[row, k * block_K + j]
+            for k, g in T.grid(T.ceildiv(K, block_K), G):
                 for i, j in T.Parallel(block_M, block_K):
-                    means[i, j] = sums[i, j] / S
-                T.copy(W[k * block_K, bx * block_N], weights)
-                T.gemm(means, weights, total)
-            for i, j in T.Parallel(block_M, block_N):
-                Y[by * block_M + i, bx * block_N + j] = T.max(total[i, j], 0.0)
+                    x = T.cast(X[by * block_M + i, k * block_K + j], "float32")
+                    basis[i, j] = T.exp(-(x - c[g]) * (x - c[g]))
+                T.copy(W[g, k * block_K, bx * block_N], weights)
+                T.gemm(basis, weights, total)
+            T.copy(total, Y[by * block_M, bx * block_N])
         return Y
 
-    return graph_layer
+    return basis_layer
 
 
-def orthogonal_step(B: int, M: int, K: int, block_M: int, block_N: int, block_K: int) -> Any:
-    """`1.5 * X - 0.5 * (X @ X.mT) @ X` of X (B, M, K), float32, a step of Newton and Schulz towards
-    rows that are orthogonal; each block has `X @ X.mT` of its rows made for itself.
+def rotated_bytes(M: int, D: int, block_M: int, block_K: int) -> Any:
+    """The rows of `X @ R` of X (M, D) and R (D, D), float16, as int8 with a scale of `max(|x|) /
+    127` each, (M,), float32.
     """
 
     @T.prim_func
-    def orthogonal_step(X: T.Tensor((B, M, K), "float32")):
-        Y = T.empty((B, M, K), "float32")
-        grid = T.ceildiv(K, block_N), T.ceildiv(M, block_M), B
-        with T.Kernel(*grid) as (bx, by, b):
-            some = T.alloc_shared((block_M, block_K), "float32")
-            every = T.alloc_shared((M, block_K), "float32")
-            columns = T.alloc_shared((M, block_N), "float32")
-            dots = T.alloc_fragment((block_M, M), "float32")
-            held = T.alloc_shared((block_M, M), "float32")
-            out = T.alloc_fragment((block_M, block_N), "float32")
-            T.clear(dots)
-            for k in T.serial(T.ceildiv(K, block_K)):
-                T.copy(X[b, by * block_M, k * block_K], some)
-                T.copy(X[b, 0, k * block_K], every)
-                T.gemm(some, every, dots, transpose_B=True)
-            T.copy(dots, held)
-            T.copy(X[b, 0, bx * block_N], columns)
-            T.gemm(held, columns, out, clear_accum=True)
-            for i, j in T.Parallel(block_M, block_N):
-                row, column = by * block_M + i, bx * block_N + j
-                Y[b, row, column] = 1.5 * X[b, row, column] - 0.5 * out[i, j]
-        return Y
-
-    return orthogonal_step
-
-
-def factor_gradient(M: int, N: int, R: int, block_M: int, block_N: int) -> Any:
-    """`where(G > 0, U @ V.T - G, 0) @ V / N` of grades G (M, N) with factors U (M, R) and V (N, R),
-    float16, as float32 (M, R): where no grade is, none is missed.
-    """
-
-    @T.prim_func
-    def factor_gradient(
-        U: T.Tensor((M, R), "float16"),
-        V: T.Tensor((N, R), "float16"),
-        G: T.Tensor((M, N), "float16"),
-    ):
-        D = T.empty((M, R), "float32")
+    def rotated_bytes(X: T.Tensor((M, D), "float16"), R: T.Tensor((D, D), "float16")):
+        Q, scale = T.empty((M, D), "int8"), T.empty((M,), "float32")
         with T.Kernel(T.ceildiv(M, block_M)) as bx:
-            users = T.alloc_shared((block_M, R), "float16")
-            things = T.alloc_shared((block_N, R), "float16")
-            guess = T.alloc_fragment((block_M, block_N), "float32")
-            off = T.alloc_shared((block_M, block_N), "float16")
-            total = T.alloc_fragment((block_M, R), "float32")
+            rows = T.alloc_shared((block_M, block_K), "float16")
+            turn = T.alloc_shared((block_K, D), "float16")
+            total = T.alloc_fragment((block_M, D), "float32")
+            most = T.alloc_fragment((block_M,), "float32")
             T.clear(total)
-            T.copy(U[bx * block_M, 0], users)
-            for n in T.serial(T.ceildiv(N, block_N)):
-                T.copy(V[n * block_N, 0], things)
-                T.gemm(users, things, guess, transpose_B=True, clear_accum=True)
-                for i, j in T.Parallel(block_M, block_N):
-                    grade = G[bx * block_M + i, n * block_N + j]
-                    off[i, j] = T.if_then_else(grade > 0.0, guess[i, j] - grade, 0.0)
-                T.gemm(off, things, total)
-            for i, j in T.Parallel(block_M, R):
-                D[bx * block_M + i, j] = total[i, j] / N
-        return D
+            for k in T.serial(T.ceildiv(D, block_K)):
+                T.copy(X[bx * block_M, k * block_K], rows)
+                T.copy(R[k * block_K, 0], turn)
+                T.gemm(rows, turn, total)
+            T.reduce_absmax(total, most, dim=1)
+            for i in T.Parallel(block_M):
+                scale[bx * block_M + i] = most[i] / 127.0
+                most[i] = 127.0 / most[i]
+            for i, j in T.Parallel(block_M, D):
+                Q[bx * block_M + i, j] = T.cast(T.round(total[i, j] * most[i]), "int8")
+        return Q, scale
 
-    return factor_gradient
+    return rotated_bytes
 
 
 CASES: tuple[Case, ...] = (
     Case(
-        "complex product 90x240x300",
-        complex_product,
-        {"M": 90, "N": 240, "K": 300},
-        {"block_M": (1, 9, 90), "block_N": (8, 48, 240), "block_K": (12, 60, 300)},
+        "gated unit 50x240x120",
+        gated_unit,
+        {"M": 50, "N": 240, "K": 120},
+        {"block_M": (1, 5, 50), "block_N": (8, 48, 240), "block_K": (8, 40, 120)},
     ),
     Case(
-        "layer of a graph 400x192x160, 10 neighbours, bfloat16",
-        graph_layer,
-        {"M": 400, "N": 192, "K": 160, "S": 10},
-        {"block_M": (1, 8, 50, 400), "block_N": (8, 48, 192), "block_K": (16, 160)},
+        "layer of bases 100x180x72, 8 of each, bfloat16",
+        basis_layer,
+        {"M": 100, "N": 180, "K": 72, "G": 8},
+        {"block_M": (1, 10, 100), "block_N": (12, 60, 180), "block_K": (8, 24, 72)},
     ),
     Case(
-        "step to orthogonal rows 3x48x400",
-        orthogonal_step,
-        {"B": 3, "M": 48, "K": 400},
-        {"block_M": (1, 6, 48), "block_N": (40, 100, 400), "block_K": (8, 50, 400)},
-    ),
-    Case(
-        "gradient of factors 240x600, rank 24, float16",
-        factor_gradient,
-        {"M": 240, "N": 600, "R": 24},
-        {"block_M": (1, 8, 48, 240), "block_N": (8, 40, 200, 600)},
+        "turned rows to int8 800x120, float16",
+        rotated_bytes,
+        {"M": 800, "D": 120},
+        {"block_M": (1, 8, 40, 200, 800), "block_K": (8, 24, 60, 120)},
     ),
 )

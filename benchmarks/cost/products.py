@@ -216,6 +216,51 @@ def weight_gradient(M: int, N: int, K: int, block_M: int, block_N: int, block_K:
     return weight_gradient
 
 
+def complex_product(M: int, N: int, K: int, block_M: int, block_N: int, block_K: int) -> Any:
+    """`(A + 1j * B) @ (C + 1j * D)` by three products of A and B (M, K), C and D (K, N), float32,
+    as its real and its imaginary part.
+    """
+
+    @T.prim_func
+    def complex_product(
+        A: T.Tensor((M, K), "float32"),
+        B: T.Tensor((M, K), "float32"),
+        C: T.Tensor((K, N), "float32"),
+        D: T.Tensor((K, N), "float32"),
+    ):
+        real, imaginary = T.empty((M, N), "float32"), T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            left = T.alloc_shared((block_M, block_K), "float32")
+            right = T.alloc_shared((block_K, block_N), "float32")
+            first = T.alloc_fragment((block_M, block_N), "float32")
+            second = T.alloc_fragment((block_M, block_N), "float32")
+            third = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(first)
+            T.clear(second)
+            T.clear(third)
+            for k in T.serial(T.ceildiv(K, block_K)):
+                for i, j in T.Parallel(block_M, block_K):
+                    row, column = by * block_M + i, k * block_K + j
+                    left[i, j] = A[row, column] + B[row, column]
+                T.copy(C[k * block_K, bx * block_N], right)
+                T.gemm(left, right, first)
+                T.copy(A[by * block_M, k * block_K], left)
+                for i, j in T.Parallel(block_K, block_N):
+                    right[i, j] = D[k * block_K + i, bx * block_N + j] - right[i, j]
+                T.gemm(left, right, second)
+                T.copy(B[by * block_M, k * block_K], left)
+                for i, j in T.Parallel(block_K, block_N):
+                    right[i, j] = right[i, j] + 2.0 * C[k * block_K + i, bx * block_N + j]
+                T.gemm(left, right, third)
+            for i, j in T.Parallel(block_M, block_N):
+                row, column = by * block_M + i, bx * block_N + j
+                real[row, column] = first[i, j] - third[i, j]
+                imaginary[row, column] = first[i, j] + second[i, j]
+        return real, imaginary
+
+    return complex_product
+
+
 CASES = (
     Case(
         "matmul 512, float32",
@@ -294,5 +339,11 @@ CASES = (
         weight_gradient,
         {"M": 320, "N": 360, "K": 200},
         {"block_M": (16, 320), "block_N": (8, 72, 360), "block_K": (1, 20, 200)},
+    ),
+    Case(
+        "complex product 90x240x300",
+        complex_product,
+        {"M": 90, "N": 240, "K": 300},
+        {"block_M": (1, 9, 90), "block_N": (8, 48, 240), "block_K": (12, 60, 300)},
     ),
 )

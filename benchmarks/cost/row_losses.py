@@ -305,6 +305,39 @@ def margin_loss(M: int, N: int, block_M: int, block_N: int) -> Any:
     return margin_loss
 
 
+def earth_movers(M: int, N: int, block_M: int, block_N: int) -> Any:
+    """`mean(|cumsum(x - y)|)` of the rows x and y of X and Y (M, N), float16, in pieces: what it
+    takes to move one heap of earth to where the other is.
+    """
+
+    @T.prim_func
+    def earth_movers(X: T.Tensor((M, N), "float16"), Y: T.Tensor((M, N), "float16")):
+        y = T.empty((M,), "float32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            part = T.alloc_fragment((block_M, block_N), "float32")
+            earth = T.alloc_fragment((block_M, block_N), "float32")
+            before = T.alloc_fragment((block_M,), "float32")
+            total = T.alloc_fragment((block_M,), "float32")
+            T.clear(before)
+            T.clear(total)
+            for k in T.serial(T.ceildiv(N, block_N)):
+                for i, j in T.Parallel(block_M, block_N):
+                    row, column = bx * block_M + i, k * block_N + j
+                    x = T.cast(X[row, column], "float32")
+                    part[i, j] = x - T.cast(Y[row, column], "float32")
+                T.cumsum(part, dim=1)
+                for i, j in T.Parallel(block_M, block_N):
+                    earth[i, j] = T.abs(part[i, j] + before[i])
+                T.reduce_sum(earth, total, dim=1, clear=False)
+                for i in T.Parallel(block_M):
+                    before[i] = before[i] + part[i, block_N - 1]
+            for i in T.Parallel(block_M):
+                y[bx * block_M + i] = total[i] / N
+        return y
+
+    return earth_movers
+
+
 CASES = (
     Case("cross entropy 256x16384", kernels.cross_entropy, {"M": 256, "N": 16384}, PIECES),
     Case(
@@ -341,5 +374,11 @@ CASES = (
         margin_loss,
         {"M": 150, "N": 6000},
         {"block_M": (1, 3, 15, 150), "block_N": (8, 60, 500, 6000)},
+    ),
+    Case(
+        "earth moved in rows 300x1800, float16",
+        earth_movers,
+        {"M": 300, "N": 1800},
+        {"block_M": (1, 5, 30, 300), "block_N": (8, 36, 150, 450, 1800)},
     ),
 )

@@ -289,6 +289,62 @@ def autocorrelations(M: int, N: int, L: int, block_M: int, block_L: int, block_N
     return autocorrelations
 
 
+def ranks(M: int, N: int, block_M: int, block_N: int) -> Any:
+    """How many elements of its row are below each of X (M, N), float32: int32."""
+
+    @T.prim_func
+    def ranks(X: T.Tensor((M, N), "float32")):
+        Y = T.empty((M, N), "int32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            tile = T.alloc_fragment((block_M, block_N), "float32")
+            rows = T.alloc_shared((block_M, N), "float32")
+            below = T.alloc_fragment((block_M, block_N), "int32")
+            T.copy(X[by * block_M, bx * block_N], tile)
+            T.copy(X[by * block_M, 0], rows)
+            T.clear(below)
+            for n in T.serial(N):
+                for i, j in T.Parallel(block_M, block_N):
+                    below[i, j] = below[i, j] + T.if_then_else(rows[i, n] < tile[i, j], 1, 0)
+            T.copy(below, Y[by * block_M, bx * block_N])
+        return Y
+
+    return ranks
+
+
+def robust_means(M: int, N: int, block_M: int, block_N: int) -> Any:
+    """Means of the rows of X (M, N), float32, with weights `1 / (1 + (x - m)**2)` of the mean m
+    before, six times from 0: elements far off hardly count.
+    """
+
+    @T.prim_func
+    def robust_means(X: T.Tensor((M, N), "float32")):
+        y = T.empty((M,), "float32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            weight = T.alloc_fragment((block_M, block_N), "float32")
+            product = T.alloc_fragment((block_M, block_N), "float32")
+            weights = T.alloc_fragment((block_M,), "float32")
+            products = T.alloc_fragment((block_M,), "float32")
+            middle = T.alloc_fragment((block_M,), "float32")
+            T.clear(middle)
+            for _ in T.serial(6):
+                T.clear(weights)
+                T.clear(products)
+                for k in T.serial(T.ceildiv(N, block_N)):
+                    for i, j in T.Parallel(block_M, block_N):
+                        x = X[bx * block_M + i, k * block_N + j]
+                        off = x - middle[i]
+                        weight[i, j] = 1.0 / (1.0 + off * off)
+                        product[i, j] = weight[i, j] * x
+                    T.reduce_sum(weight, weights, dim=1, clear=False)
+                    T.reduce_sum(product, products, dim=1, clear=False)
+                for i in T.Parallel(block_M):
+                    middle[i] = products[i] / weights[i]
+            T.copy(middle, y[bx * block_M])
+        return y
+
+    return robust_means
+
+
 CASES = (
     Case("two moments 512x8192", moments, {"M": 512, "N": 8192}, PIECES),
     Case(
@@ -320,5 +376,17 @@ CASES = (
         autocorrelations,
         {"M": 60, "N": 1200, "L": 40},
         {"block_M": (1, 6, 60), "block_L": (1, 8, 40), "block_N": (8, 100, 1200)},
+    ),
+    Case(
+        "ranks in rows 80x480",
+        ranks,
+        {"M": 80, "N": 480},
+        {"block_M": (1, 2, 10, 80), "block_N": (8, 30, 120, 480)},
+    ),
+    Case(
+        "robust means of rows 160x1200",
+        robust_means,
+        {"M": 160, "N": 1200},
+        {"block_M": (1, 8, 160), "block_N": (8, 24, 100, 400, 1200)},
     ),
 )

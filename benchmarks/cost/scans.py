@@ -263,6 +263,38 @@ def delta_rule(H: int, L: int, D: int, E: int, block_L: int, block_E: int) -> An
     return delta_rule
 
 
+def resonators(M: int, L: int, block_M: int, block_L: int) -> Any:
+    """`y[l] = x[l + 2] - x[l] + 1.8 * cos(f) * y[l - 1] - 0.81 * y[l - 2]` along the rows x of X
+    (M, L + 2), each with its own f of (M,), float32, in pieces.
+    """
+
+    @T.prim_func
+    def resonators(X: T.Tensor((M, L + 2), "float32"), f: T.Tensor((M,), "float32")):
+        Y = T.empty((M, L), "float32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            tile = T.alloc_fragment((block_M, block_L), "float32")
+            rate = T.alloc_fragment((block_M,), "float32")
+            last = T.alloc_fragment((block_M,), "float32")
+            before = T.alloc_fragment((block_M,), "float32")
+            T.clear(last)
+            T.clear(before)
+            for i in T.Parallel(block_M):
+                rate[i] = 1.8 * T.cos(f[bx * block_M + i])
+            for k in T.serial(T.ceildiv(L, block_L)):
+                for i, j in T.Parallel(block_M, block_L):
+                    row, column = bx * block_M + i, k * block_L + j
+                    tile[i, j] = X[row, column + 2] - X[row, column]
+                for j in T.serial(block_L):
+                    for i in T.Parallel(block_M):
+                        tile[i, j] = tile[i, j] + rate[i] * last[i] - 0.81 * before[i]
+                        before[i] = last[i]
+                        last[i] = tile[i, j]
+                T.copy(tile, Y[bx * block_M, k * block_L])
+        return Y
+
+    return resonators
+
+
 CASES = (
     Case("running sums 1024x1024", running_sums, {"M": 1024, "N": 1024}, {"block_M": ROWS}),
     Case("decaying sums 1024x1024", decaying_sums, {"M": 1024, "N": 1024}, COLUMNS),
@@ -301,5 +333,11 @@ CASES = (
         delta_rule,
         {"H": 4, "L": 120, "D": 48, "E": 72},
         {"block_L": (1, 10, 120), "block_E": (1, 3, 8, 24, 72)},
+    ),
+    Case(
+        "resonators 240x1000",
+        resonators,
+        {"M": 240, "L": 1000},
+        {"block_M": (1, 3, 8, 24, 240), "block_L": (8, 40, 200, 1000)},
     ),
 )

@@ -1,4 +1,4 @@
-"""Stencils, filters and pooling: each element from its neighbours."""
+"""Stencils, convolutions of channels and pooling: each element from its neighbours."""
 
 from __future__ import annotations
 
@@ -49,23 +49,6 @@ def wave(D: int, H: int, W: int, block_D: int, block_H: int, block_W: int) -> An
         return Y
 
     return wave
-
-
-def edges(M: int, N: int, block_M: int = 4, block_N: int = 256) -> Any:
-    """Lengths of gradients by central differences, (M + 2, N + 2) to (M, N) of float32."""
-
-    @T.prim_func
-    def edges(X: T.Tensor((M + 2, N + 2), "float32")):
-        Y = T.empty((M, N), "float32")
-        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
-            for i, j in T.Parallel(block_M, block_N):
-                row, column = by * block_M + i, bx * block_N + j
-                down = X[row + 2, column + 1] - X[row, column + 1]
-                along = X[row + 1, column + 2] - X[row + 1, column]
-                Y[row, column] = T.sqrt(down * down + along * along)
-        return Y
-
-    return edges
 
 
 def box_filter(M: int, N: int, block_M: int = 8, block_N: int = 256) -> Any:
@@ -206,93 +189,6 @@ def max_pool(C: int, H: int, W: int, block_H: int, block_W: int) -> Any:
     return max_pool
 
 
-def bilateral(H: int, W: int, block_H: int, block_W: int) -> Any:
-    """Means of 5 x 5 neighbours x of each element c with the weights `exp(-d**2 / 10 - 2 * (x -
-    c)**2)` for a distance d, of X (H + 4, W + 4), float32.
-    """
-
-    @T.prim_func
-    def bilateral(X: T.Tensor((H + 4, W + 4), "float32")):
-        Y = T.empty((H, W), "float32")
-        with T.Kernel(T.ceildiv(W, block_W), T.ceildiv(H, block_H)) as (bx, by):
-            value = T.alloc_fragment((block_H, block_W), "float32")
-            total = T.alloc_fragment((block_H, block_W), "float32")
-            T.clear(value)
-            T.clear(total)
-            for down, along in T.grid(5, 5):
-                far = 0.1 * ((down - 2) * (down - 2) + (along - 2) * (along - 2))
-                for i, j in T.Parallel(block_H, block_W):
-                    row, column = by * block_H + i, bx * block_W + j
-                    x = X[row + down, column + along]
-                    off = x - X[row + 2, column + 2]
-                    weight = T.exp(-2.0 * off * off - far)
-                    value[i, j] = value[i, j] + weight * x
-                    total[i, j] = total[i, j] + weight
-            for i, j in T.Parallel(block_H, block_W):
-                value[i, j] = value[i, j] / total[i, j]
-            T.copy(value, Y[by * block_H, bx * block_W])
-        return Y
-
-    return bilateral
-
-
-def closing(H: int, W: int, block_H: int, block_W: int) -> Any:
-    """The least of 3 x 3 neighbours of the largest of 3 x 3 neighbours, X (H + 4, W + 4) to (H, W)
-    of float32; each block has what is between with an edge of 1.
-    """
-
-    @T.prim_func
-    def closing(X: T.Tensor((H + 4, W + 4), "float32")):
-        Y = T.empty((H, W), "float32")
-        with T.Kernel(T.ceildiv(W, block_W), T.ceildiv(H, block_H)) as (bx, by):
-            most = T.alloc_shared((block_H + 2, block_W + 2), "float32")
-            least = T.alloc_fragment((block_H, block_W), "float32")
-            T.fill(most, -T.infinity("float32"))
-            T.fill(least, T.infinity("float32"))
-            for down, along in T.grid(3, 3):
-                for i, j in T.Parallel(block_H + 2, block_W + 2):
-                    x = X[by * block_H + i + down, bx * block_W + j + along]
-                    most[i, j] = T.max(most[i, j], x)
-            for down, along in T.grid(3, 3):
-                for i, j in T.Parallel(block_H, block_W):
-                    least[i, j] = T.min(least[i, j], most[i + down, j + along])
-            T.copy(least, Y[by * block_H, bx * block_W])
-        return Y
-
-    return closing
-
-
-def medians(H: int, W: int, block_H: int, block_W: int) -> Any:
-    """The middle of 3 x 3 neighbours, (H + 2, W + 2) to (H, W) of float32: threes above each other
-    are put in order first.
-    """
-
-    def middle(a: Any, b: Any, c: Any) -> Any:
-        return T.max(T.min(a, b), T.min(T.max(a, b), c))
-
-    @T.prim_func
-    def medians(X: T.Tensor((H + 2, W + 2), "float32")):
-        Y = T.empty((H, W), "float32")
-        with T.Kernel(T.ceildiv(W, block_W), T.ceildiv(H, block_H)) as (bx, by):
-            least = T.alloc_shared((block_H, block_W + 2), "float32")
-            between = T.alloc_shared((block_H, block_W + 2), "float32")
-            most = T.alloc_shared((block_H, block_W + 2), "float32")
-            for i, j in T.Parallel(block_H, block_W + 2):
-                row, column = by * block_H + i, bx * block_W + j
-                a, b, c = X[row, column], X[row + 1, column], X[row + 2, column]
-                least[i, j] = T.min(T.min(a, b), c)
-                between[i, j] = middle(a, b, c)
-                most[i, j] = T.max(T.max(a, b), c)
-            for i, j in T.Parallel(block_H, block_W):
-                low = T.max(T.max(least[i, j], least[i, j + 1]), least[i, j + 2])
-                center = middle(between[i, j], between[i, j + 1], between[i, j + 2])
-                high = T.min(T.min(most[i, j], most[i, j + 1]), most[i, j + 2])
-                Y[by * block_H + i, bx * block_W + j] = middle(low, center, high)
-        return Y
-
-    return medians
-
-
 def lattice_flow(H: int, W: int, block_H: int, block_W: int) -> Any:
     """A step of a fluid on a lattice (Boltzmann's with nine velocities): what moves to a place of
     |F| (9, H + 2, W + 2) becomes 1.2 of its equilibrium less 0.2 of itself, (9, H, W), float32.
@@ -339,7 +235,6 @@ CASES = (
         {"D": 64, "H": 96, "W": 160},
         {"block_D": (1, 8, 64), "block_H": (1, 8, 96), "block_W": (8, 32, 160)},
     ),
-    Case("edges of an image 512x1024", edges, {"M": 512, "N": 1024}, IMAGES),
     Case("box filter 512x1024", box_filter, {"M": 512, "N": 1024}, IMAGES),
     Case("moving average 512x1024", moving_average, {"M": 512, "N": 1024}, IMAGES),
     Case("causal convolution 1024x1024", causal_convolution, {"M": 1024, "N": 1024}, ELEMENTS),
@@ -356,24 +251,6 @@ CASES = (
         max_pool,
         {"C": 64, "H": 56, "W": 56},
         {"block_H": (1, 2, 8, 28, 56), "block_W": (8, 28, 56)},
-    ),
-    Case(
-        "bilateral filter 180x320",
-        bilateral,
-        {"H": 180, "W": 320},
-        {"block_H": (1, 4, 20, 180), "block_W": (8, 40, 128, 320)},
-    ),
-    Case(
-        "closing of an image 240x360",
-        closing,
-        {"H": 240, "W": 360},
-        {"block_H": (1, 4, 24, 240), "block_W": (8, 40, 120, 360)},
-    ),
-    Case(
-        "medians of an image 300x400",
-        medians,
-        {"H": 300, "W": 400},
-        {"block_H": (1, 4, 30, 300), "block_W": (8, 40, 200, 400)},
     ),
     Case(
         "flow on a lattice 200x240",

@@ -75,6 +75,22 @@ def likeness(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     return both / (a.sum(1)[:, None] + b.sum(1) - both)
 
 
+def complex_product(
+    A: torch.Tensor, B: torch.Tensor, C: torch.Tensor, D: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    made = torch.complex(A, B) @ torch.complex(C, D)
+    return made.real, made.imag
+
+
+def graph_layer(X: torch.Tensor, near: torch.Tensor, W: torch.Tensor) -> torch.Tensor:
+    return (X.float()[near.long()].mean(1).bfloat16().float() @ W.float()).relu()
+
+
+def factor_gradient(U: torch.Tensor, V: torch.Tensor, G: torch.Tensor) -> torch.Tensor:
+    off = U.float() @ V.float().T - G.float()
+    return torch.where(G > 0, off, 0.0) @ V.float() / V.shape[0]
+
+
 REFERENCES: dict[str, Reference] = {
     "batched_gemv": (
         (3, M, N),
@@ -328,5 +344,29 @@ REFERENCES: dict[str, Reference] = {
         {"block_M": (1, 8, 32), "block_N": (8, 16, 64), "block_K": (4, 16, 48)},
         (below(2**31 - 1, M, K), below(2**31 - 1, K, N)),
         likeness,
+    ),
+    "complex_product": (
+        (M, N, K),
+        {"block_M": (1, 8, 32), "block_N": (8, 16, 64), "block_K": (12, 16, 48)},
+        (of(M, K), of(K, M).T.contiguous(), of(K, N), of(N, K).T.contiguous()),
+        complex_product,
+    ),
+    "graph_layer": (
+        (M, N, K, 5),
+        {"block_M": (1, 8, 32), "block_N": (8, 16, 64), "block_K": (16, 24, 48)},
+        (of(M, K).bfloat16(), below(M, M, 5), of(K, N).bfloat16()),
+        graph_layer,
+    ),
+    "orthogonal_step": (
+        (3, M, N),
+        {"block_M": (1, 8, 32), "block_N": (8, 16, 64), "block_K": (8, 32, 64)},
+        (of(3, M, N) / 8,),
+        lambda x: 1.5 * x - 0.5 * (x @ x.mT) @ x,
+    ),
+    "factor_gradient": (
+        (M, N, 12),
+        {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
+        (of(M, 12).half(), of(N, 12).half(), X.half()),
+        factor_gradient,
     ),
 }

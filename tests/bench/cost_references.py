@@ -1,4 +1,4 @@
-"""What torch gives for the kernels of `benchmarks/cost/` that go by rows, columns or elements."""
+"""What torch gives for the kernels of `benchmarks/cost/` that go by rows or elements."""
 
 from __future__ import annotations
 
@@ -33,26 +33,12 @@ def adamax(
     return made, first, most, made.bfloat16()
 
 
-def response_norm(X: torch.Tensor, g: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    lengths = X.norm(dim=1, keepdim=True)
-    return X + g * X * lengths / lengths.mean(2, keepdim=True) + b
-
-
 def overlaps(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     left, right = A.T[:, :, None], B[:, None, :]
     upper = torch.minimum(left[:2] + left[2:].abs() / 2, right[:2] + right[2:].abs() / 2)
     lower = torch.maximum(left[:2] - left[2:].abs() / 2, right[:2] - right[2:].abs() / 2)
     common = (upper - lower).clamp(0).prod(0)
     return common / (left[2:].abs().prod(0) + right[2:].abs().prod(0) - common + 1e-6)
-
-
-def diagonal_sums(X: torch.Tensor) -> torch.Tensor:
-    sums = [X.diagonal(d, 1, 2).sum(1) for d in range(1 - X.shape[1], X.shape[1])]
-    return torch.stack(sums, 1)
-
-
-def correlations(X: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return torch.corrcoef(torch.cat([X.T, y[None]]))[-1, :-1]
 
 
 def option_prices(
@@ -106,14 +92,16 @@ def gated_norm(X: torch.Tensor, Z: torch.Tensor, g: torch.Tensor) -> torch.Tenso
     return torch.nn.functional.rms_norm(y, y.shape[1:], g, 1e-6).bfloat16()
 
 
-def batch_norm_backward(
-    X: torch.Tensor, G: torch.Tensor, w: torch.Tensor, m: torch.Tensor, r: torch.Tensor
-) -> tuple[torch.Tensor, ...]:
-    backward = torch.ops.aten.native_batch_norm_backward
-    made: tuple[torch.Tensor, ...] = backward(
-        G, X, w, None, None, m, r, True, 0.0, [True, True, True]
-    )
-    return made
+def earth_movers(X: torch.Tensor, Y: torch.Tensor) -> torch.Tensor:
+    return (X.double() - Y.double()).cumsum(1).abs().mean(1).float()
+
+
+def robust_means(X: torch.Tensor) -> torch.Tensor:
+    means = torch.zeros(X.shape[0])
+    for _ in range(6):
+        weights = 1 / (1 + (X - means[:, None]) ** 2)
+        means = (weights * X).sum(1) / weights.sum(1)
+    return means
 
 
 REFERENCES: dict[str, Reference] = {
@@ -193,27 +181,6 @@ REFERENCES: dict[str, Reference] = {
         (of(8, M, N),),
         lambda x: x.mean((1, 2)),
     ),
-    "column_sums": ((M, N), BOTH, (X,), lambda x: x.sum(0)),
-    "weighted_columns": ((M, N), BOTH, (X, of(M)), lambda x, w: w @ x),
-    "column_errors": ((M, N), BOTH, (X, Y), lambda x, y: (x - y).abs().mean(0)),
-    "column_max": ((M, N), BOTH, (X,), lambda x: x.abs().amax(0)),
-    "column_ranges": ((M, N), BOTH, (X,), lambda x: x.amax(0) - x.amin(0)),
-    "column_moments": ((M, N), BOTH, (X,), lambda x: (x.mean(0), x.amax(0))),
-    "column_variance": ((M, N), BOTH, (X,), lambda x: x.var(0, correction=0)),
-    "middle_max": (
-        (3, M, N),
-        {"block_S": (1, 8), "block_N": (16, 64)},
-        (of(3, M, N),),
-        lambda x: x.amax(1),
-    ),
-    "column_softmax": ((M, N), {"block_N": (16, 64)}, (X,), lambda x: x.softmax(0)),
-    "unit_columns": ((M, N), BOTH, (X,), lambda x: x / x.norm(dim=0)),
-    "batch_norm": (
-        (M, N),
-        BOTH,
-        (X, of(N), Y[0]),
-        lambda x, w, b: torch.nn.functional.batch_norm(x, None, None, w, b, True).relu(),
-    ),
     "gated": ((M, N), BOTH, (X, Y), lambda x, y: x * x.sigmoid() * y),
     "polynomial": (
         (M, N),
@@ -263,12 +230,6 @@ REFERENCES: dict[str, Reference] = {
         (X, Y, of(M * N).view(M, N), of(M * N).view(N, M).T.contiguous(), of(M)),
         adamax,
     ),
-    "response_norm": (
-        (3, M, N),
-        {"block_P": (1, 8), "block_C": (16, 64)},
-        (of(3, M, N), of(N), Y[0]),
-        response_norm,
-    ),
     "smoothed_entropy": (
         (M, N),
         BOTH,
@@ -276,12 +237,6 @@ REFERENCES: dict[str, Reference] = {
         lambda x, y: cross_entropy(x.float(), y.long(), reduction="none", label_smoothing=0.1),
     ),
     "overlaps": ((M, N), BOTH, (of(M, 4), of(4, N)), overlaps),
-    "diagonal_sums": (
-        (3, M),
-        {"block_M": (1, 8), "block_N": (16, 63)},
-        (of(3, M, M),),
-        diagonal_sums,
-    ),
     "distillation": (
         (M, N),
         BOTH,
@@ -289,12 +244,6 @@ REFERENCES: dict[str, Reference] = {
         lambda x, y: kl_div(
             y.float().log_softmax(1), x.float().log_softmax(1), log_target=True, reduction="none"
         ).sum(1),
-    ),
-    "correlations": (
-        (M, N),
-        BOTH,
-        (X, torch.nn.functional.normalize(of(M) - of(M).mean(), dim=0)),
-        correlations,
     ),
     "option_prices": (
         (M, N),
@@ -308,12 +257,6 @@ REFERENCES: dict[str, Reference] = {
         (X.bfloat16(), below(2, M, N, dtype=torch.uint8)),
         focal_loss,
     ),
-    "largest_of_columns": (
-        (M, N),
-        {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
-        (X.round(),),
-        lambda x: (x.amax(0), x.argmax(0).int()),
-    ),
     "great_circles": ((M, N), BOTH, (of(2, M), of(2, N)), great_circles),
     "row_histograms": (
         (M, N, 6),
@@ -326,12 +269,6 @@ REFERENCES: dict[str, Reference] = {
         {"block_L": (1, 8, 32), "block_H": (1, 2, 6)},
         (of(M, 6, 16).bfloat16(), of(16), of(M, 8).cos(), of(M, 8).sin()),
         turned_norm,
-    ),
-    "column_log_sums": (
-        (M, N),
-        {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
-        (9 * X,),
-        lambda x: x.logsumexp(0),
     ),
     "random_normals": (
         (M, N),
@@ -363,10 +300,22 @@ REFERENCES: dict[str, Reference] = {
         (X.bfloat16(), Y.bfloat16(), of(N)),
         gated_norm,
     ),
-    "batch_norm_backward": (
+    "ranks": (
         (M, N),
         {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
-        (X, Y, of(N), X.mean(0), 1 / X.std(0, correction=0)),
-        batch_norm_backward,
+        ((4 * X).round(),),
+        lambda x: (x[:, None] < x[:, :, None]).sum(2).int(),
+    ),
+    "earth_movers": (
+        (M, N),
+        {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
+        (X.half(), Y.half()),
+        earth_movers,
+    ),
+    "robust_means": (
+        (M, N),
+        {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
+        (X,),
+        robust_means,
     ),
 }

@@ -124,6 +124,28 @@ def delta_rule(
     return torch.stack(made, 1)
 
 
+def corners(X: torch.Tensor) -> torch.Tensor:
+    down, along = X[2:, 1:-1] - X[:-2, 1:-1], X[1:-1, 2:] - X[1:-1, :-2]
+    products = torch.stack([down * down, along * down, along * along])
+    sums = 9 * torch.nn.functional.avg_pool2d(products, 3, 1)
+    return sums[0] * sums[2] - sums[1] ** 2 - 0.05 * (sums[0] + sums[2]) ** 2
+
+
+def resonators(X: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
+    made = [torch.zeros(X.shape[0]), torch.zeros(X.shape[0])]
+    for x in (X[:, 2:] - X[:, :-2]).T:
+        made.append(x + 1.8 * f.cos() * made[-1] - 0.81 * made[-2])
+    return torch.stack(made[2:], 1)
+
+
+def disparities(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
+    left, right = A.int(), B.int().unfold(1, A.shape[1], 1)
+    off = (left[:, None] - right).abs().movedim(1, 0)
+    sums = off.unfold(1, 5, 1).unfold(2, 5, 1).sum((3, 4))
+    places = torch.arange(len(sums))[:, None, None]
+    return torch.where(sums == sums.amin(0), places, len(sums)).amin(0).int()
+
+
 REFERENCES: dict[str, Reference] = {
     "transpose": ((M, N), BOTH, (X,), lambda x: x.T),
     "channels_last": (
@@ -296,5 +318,23 @@ REFERENCES: dict[str, Reference] = {
         {"block_L": (1, 8, 32), "block_E": (1, 8, 24)},
         (of(2, M, 16), of(2, 16, M).mT.contiguous(), of(2, M, 24), of(2, M)),
         delta_rule,
+    ),
+    "corners": (
+        (M, N),
+        {"block_H": (1, 8, 32), "block_W": (8, 16, 64)},
+        (of(M + 4, N + 4),),
+        corners,
+    ),
+    "resonators": (
+        (M, N),
+        {"block_M": (1, 8, 32), "block_L": (8, 16, 64)},
+        (of(M, N + 2), of(M)),
+        resonators,
+    ),
+    "disparities": (
+        (M, N, 6),
+        {"block_H": (1, 8, 32), "block_W": (8, 16, 64)},
+        (below(16, M + 4, N + 4, dtype=torch.uint8), below(15, M + 4, N + 9, dtype=torch.uint8)),
+        disparities,
     ),
 }

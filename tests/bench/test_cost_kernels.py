@@ -15,6 +15,7 @@ import torch
 import tileworkbench as tw
 from tests.bench import (
     cost_attention_references,
+    cost_column_references,
     cost_held_out_references,
     cost_product_references,
     cost_references,
@@ -26,11 +27,13 @@ TABLES = (
     cost_references,
     cost_product_references,
     cost_attention_references,
+    cost_column_references,
     cost_window_references,
     cost_held_out_references,
 )
 REFERENCES = {name: each for table in TABLES for name, each in table.REFERENCES.items()}
 ROUGH = {
+    "basis_layer",
     "biased_attention",
     "chosen_adapters",
     "factor_gradient",
