@@ -121,10 +121,11 @@ def told(heads: tuple[str, str], data: Sequence[dict[str, Any]]) -> str:
         for row in data
     ]
     table = markdown_table(("kernel, one thread", "target", *heads, "times as fast"), rows)
-    means = (f"{target} {_mean(data, target):.2f} times as fast" for target in TARGETS)
+    targets = [target for target in TARGETS if any(row["target"] == target for row in data)]
+    means = (f"{target} {_mean(data, target):.2f} times as fast" for target in targets)
     return f"{table}\n\nGeometric means: {'; '.join(means)}."
 
 
 def _mean(data: Sequence[dict[str, Any]], target: str) -> float:
     gains = [math.log(gain(row)) for row in data if row["target"] == target]
-    return math.exp(sum(gains) / len(gains)) if gains else math.nan
+    return math.exp(sum(gains) / len(gains))

@@ -64,3 +64,34 @@ def test_values(value: str, quiet: bool) -> None:
 def test_partial_maxima_are_stored_as_vectors_alone(before: str, found: bool) -> None:
     facts, _ = stored("1.0", before)
     assert bool(facts.accumulators) == found
+
+
+@pytest.mark.parametrize(
+    ("before", "value", "quiet"),
+    [
+        ("s = A[1] - A[2]", "s", True),
+        ("s = A[1]", "s", False),
+        ("s = -A[1]\n        r = s + 1.0", "r", True),
+    ],
+)
+def test_names_stand_for_their_values(before: str, value: str, quiet: bool) -> None:
+    facts, store = stored(value, before)
+    assert facts.holds(store.value) == quiet
+
+
+@pytest.mark.parametrize(
+    ("writes", "quiet"),
+    [
+        ("t[0] = A[0] * 2.0", True),
+        ("t[0] = A[0] * 2.0\n        t[1] = A[1]", False),
+        ("t[0] = 0.0\n        t[1] = T.max(t[0], A[1])", True),
+        ("t[0] = u[0]\n        u[0] = t[1]", True),  # nothing loud gets into either
+        ("t[0] = u[0]\n        u[0] = A[1]", False),
+        ("t[0] = A[0] + 1.0\n        T.atomic_add(t[0], A[1])", False),
+        ('t[0] = A[0] + 1.0\n        v = T.view(t, (4,), "float32")\n        v[0] = A[1]', False),
+    ],
+)
+def test_tiles_into_which_only_quiet_floats_are_stored(writes: str, quiet: bool) -> None:
+    tiles = [f'{name} = T.alloc_local((4,), "float32")' for name in "tu"]
+    facts, store = stored("t[2]", "\n        ".join((*tiles, writes)))
+    assert facts.holds(store.value) == quiet

@@ -7,13 +7,14 @@ instructions treat it differently from a quiet one.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 
 from tileworkbench.compiler.analysis.effects import owners
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import stmt as st
-from tileworkbench.compiler.ir.effects import exposed
+from tileworkbench.compiler.ir.effects import declared, exposed
 from tileworkbench.compiler.ir.expr import Buffer, Expr
 from tileworkbench.compiler.ir.rewrite import statements
 
@@ -23,30 +24,50 @@ _CARRIED = ("lookup", "lane_at", "max_nan", "min_nan", "lanes_max_nan", "lanes_m
 @dataclass(slots=True)
 class QuietFloats:
     """Queries about expressions; `accumulators` are buffers into which only quiet values are
-    stored, where code generation sees to it.
+    stored, where code generation sees to it, `tiles` those of which it is so as they are written.
+    `named` are values by their names.
     """
 
     accumulators: frozenset[Buffer]
+    tiles: frozenset[Buffer] = frozenset()
+    named: Mapping[Expr, Expr] = field(default_factory=dict)
     _known: dict[Expr, bool] = field(default_factory=dict)
 
     @classmethod
     def of(cls, body: st.Stmt) -> QuietFloats:
-        """The accumulators of a lowered body: vectors of partial maxima and minima."""
-        candidates: set[Buffer] = set()
+        """The accumulators of a lowered body, vectors of partial maxima and minima, and its tiles
+        of quiet floats.
+        """
+        stores: dict[Buffer, list[st.Store | st.Alloc]] = {}
         others = set(owners(body)) | set(owners(body).values())
+        named: dict[Expr, Expr] = {}
         for stmt in statements(body):
             others.update(exposed(stmt))
             match stmt:
-                case st.Store(buffer, (ir.Ramp(),), ir.Binary("max" | "min", a, b)) if (
-                    buffer.dtype.is_float
-                ):
-                    if any(isinstance(side, ir.Load) and side.buffer is buffer for side in (a, b)):
-                        candidates.add(buffer)
-                case st.Store(buffer, (ir.Ramp(),)):
-                    pass
-                case st.Store(buffer=buffer) | st.Atomic(buffer=buffer):
-                    others.add(buffer)
-        return cls(frozenset(b for b in candidates - others if b.scope == "local"))
+                case st.Store(buffer=buffer):
+                    stores.setdefault(buffer, []).append(stmt)
+                case st.Alloc(buffer=buffer, init=init):
+                    if init is not None:
+                        stores.setdefault(buffer, []).append(stmt)
+                case st.Let(var, value):
+                    named[var] = value
+                case _:
+                    others.update(access.buffer for access in declared(stmt) if access.writes)
+        alone = {
+            buffer: each
+            for buffer, each in stores.items()
+            if buffer.scope != "global" and buffer.dtype.is_float and buffer not in others
+        }
+        accumulators = frozenset(buffer for buffer, each in alone.items() if _accumulates(each))
+        facts = cls(accumulators, frozenset(alone), named)
+        while loud := {buffer for buffer in facts.tiles if not facts.is_quiet(alone[buffer])}:
+            facts = cls(accumulators, facts.tiles - loud, named)
+        return facts
+
+    def is_quiet(self, stores: Iterable[st.Store | st.Alloc]) -> bool:
+        """Whether all of what is stored is quiet."""
+        values = (stmt.value if isinstance(stmt, st.Store) else stmt.init for stmt in stores)
+        return all(value is not None and self.holds(value) for value in values)
 
     def holds(self, value: Expr) -> bool:
         """Whether no element of `value` is a signalling NaN."""
@@ -70,5 +91,25 @@ class QuietFloats:
             case ir.Cast(inner):
                 return not inner.dtype.is_float or self.holds(inner)
             case ir.Load(buffer):
-                return buffer in self.accumulators or buffer.dtype == "float16"
+                is_known = buffer in self.accumulators or buffer in self.tiles
+                return is_known or buffer.dtype == "float16"
+            case ir.Var():
+                return value in self.named and self.holds(self.named[value])
         return False
+
+
+def _accumulates(stores: Iterable[st.Store | st.Alloc]) -> bool:
+    """Whether vectors are stored, and among them the larger or smaller of what was there and
+    another.
+    """
+    is_updated = False
+    for stmt in stores:
+        match stmt:
+            case st.Store(buffer, (ir.Ramp(),), ir.Binary("max" | "min", a, b)):
+                sides = (side for side in (a, b) if isinstance(side, ir.Load))
+                is_updated = is_updated or any(side.buffer is buffer for side in sides)
+            case st.Store(_, (ir.Ramp(),)):
+                pass
+            case _:
+                return False
+    return is_updated

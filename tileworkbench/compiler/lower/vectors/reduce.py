@@ -6,7 +6,7 @@ once. NaN is ignored by maxima and minima unless `nan_propagate`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from tileworkbench.compiler.ir.build import (
     add,
@@ -107,9 +107,7 @@ class _Lowering:
         return around(self.row(kept, extent, max(lanes, 1)))
 
     def row(self, kept: tuple[Expr, ...], extent: int, lanes: int) -> Stmt:
-        """Whole vectors lane by lane, what is left over in halves of the width, then across
-        lanes.
-        """
+        """Whole vectors lane by lane, what is left over (`rest`), then across lanes."""
         chunks = extent // lanes
         partial = self.partial(lanes)
         stmts: list[Stmt] = [Alloc(partial, site=self.op.site)]
@@ -136,12 +134,15 @@ class _Lowering:
             step = self.context.names.var("k")
             update = more(lanes, mul(step, int_const(lanes)))
             stmts.append(self.serial(step, int_const(chunks), update))
+        total = self.across(Load(partial, (self.lanes(lanes),)))
+        return seq([*stmts, *self.rest(extent, lanes, more), self.finish(kept, total)])
+
+    def rest(self, extent: int, lanes: int, more: Callable[[int, Expr], Stmt]) -> Iterator[Stmt]:
+        """What whole vectors leave over: `more` of a power of two of elements, from one on."""
         width = lanes
         while width := width // 2:
             if extent & width:
-                stmts.append(more(width, int_const(extent - extent % (2 * width))))
-        stmts.append(self.finish(kept, self.across(Load(partial, (self.lanes(lanes),)))))
-        return seq(stmts)
+                yield more(width, int_const(extent - extent % (2 * width)))
 
     def across(self, value: Expr) -> Expr:
         """The lanes of a vector combined. The identity takes the place of nothing but NaN."""
