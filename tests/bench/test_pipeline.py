@@ -110,7 +110,8 @@ def test_short_chains_are_hidden_and_long_ones_seen() -> None:
 
 @pytest.mark.parametrize("seen", [2.0, 2.5, 3.0])
 def test_chains_take_what_was_measured_of_them(seen: float) -> None:
-    assert cycles(chain(96), core(chains=seen)) == pytest.approx(96 * seen, rel=0.2)
+    """Or somewhat longer: other code does not wait in as many places."""
+    assert 0.8 * 96 * seen < cycles(chain(96), core(chains=seen)) < 1.3 * 96 * seen
 
 
 CALLED = """define <16 x float> @work(<16 x float> %x, <16 x float> %y) {{

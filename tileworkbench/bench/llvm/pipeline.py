@@ -31,6 +31,9 @@ _FULL, _NOTHING = 1.0 - 1e-6, 1e-9  # of a cycle
 # Bytes by which it is known what was stored, and at whose multiples parts of it are forwarded.
 _WORD, _HALF = 4, 32
 _BLOCKED = 2.0  # times as long takes what cannot be forwarded, from when the store has left
+# Of the places where operations on vectors wait: chains of one operation fill them evenly, other
+# code does not, as the times of functions say.
+_OF_USE = 0.75
 _PARTS = 64  # of a cycle; what was measured is not exact, and two halves should fit into one
 
 
@@ -102,7 +105,7 @@ class Pipeline:
 
     def __init__(self, costs: Costs) -> None:
         self.costs, core = costs, costs.core
-        self.cycle_ns, self.window = core.cycles(1), core.rates.window
+        self.cycle_ns, self.window = core.cycles(1), _OF_USE * core.rates.window
         self.register_bytes = core.vector_bits // 8
         self.forward_ns = core.rates.of(FORWARD) - core.rates.of(CHAIN)
         self.instructions = 0.0
