@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import tileworkbench as tw
 from tileworkbench import kernels
 from tileworkbench.bench.llvm.block_time import BlockTimes
+from tileworkbench.bench.llvm.core import Core
 from tileworkbench.bench.llvm.costs import (
     ACCESSES,
     ADD,
@@ -22,7 +23,6 @@ from tileworkbench.bench.llvm.costs import (
     LOADS,
     MULTIPLY,
     STORES,
-    Core,
     Costs,
     named_kind,
 )
@@ -43,8 +43,6 @@ from tileworkbench.bench.operation_rates import (
     GATHER,
     LOAD,
     MULTIPLIED,
-    SIMPLE,
-    STORE,
     OperationRates,
     assumed_rates,
 )
@@ -465,117 +463,6 @@ def test_what_is_done_where_additions_are(operation: str) -> None:
     taken = busy(costs_of(f"  %made = {operation}")["%made"])
     assert taken[ADD] > 0
     assert MULTIPLY not in taken
-
-
-def test_halves_of_a_reduction_are_no_whole_registers() -> None:
-    """Of four registers three are added, then a half, a quarter, an eighth and one element."""
-    rates = OperationRates({**RATES.vector_ns, f"half {SIMPLE}": 0.5 * RATES.of(SIMPLE)})
-    core = Core(rates, 512, 1.0, {})
-    text = "call float @llvm.vector.reduce.fadd.v64f32(float -0.0, <64 x float> %p0)"
-    cost = costs_of(f"  %made = {text}", core)["%made"]
-    assert dict(reversed(cost.busy))[ADD] == 3 + 4 * 0.5  # and what moves are done there
-    assert busy(cost)[LANES] == 4 * 0.5
-    assert cost.instructions == 3 + 2 * 4
-
-
-@pytest.mark.parametrize("order", ["0123", "0132", "1023"])
-def test_a_vector_that_is_put_together_again_costs_nothing(order: str) -> None:
-    """Its elements are stored and loaded; in another order they have to be moved."""
-    lines, vector = ["  %v = load <4 x float>, ptr %p1"], "poison"
-    places = [f"  %at{lane} = getelementptr float, ptr %p0, i64 {lane}" for lane in range(4)]
-    for lane in range(4):
-        lines += [places[lane], f"  %e{lane} = extractelement <4 x float> %v, i64 {lane}"]
-        lines += [f"  store float %e{lane}, ptr %at{lane}"]
-    for lane, source in enumerate(order):
-        lines += [f"  %l{lane} = load float, ptr %at{source}"]
-        lines += [f"  %i{lane} = insertelement <4 x float> {vector}, float %l{lane}, i64 {lane}"]
-        vector = f"%i{lane}"
-    body = "\n".join(("entry:", *lines, f"  store <4 x float> {vector}, ptr %p2", "  ret void"))
-    text = f"define void @code(ptr %p0, ptr %p1, ptr %p2) {{\n{body}\n}}"
-    places_of: Values = {name: Place(name, 0) for name in ("%p0", "%p1", "%p2")}
-    works = BlockTimes(text, CORE).works("code", places_of)
-    moved_again = {"0123": 0, "0132": 2, "1023": 3}[order]
-    # A load, five stores, and three elements that are not the first.
-    assert sum(each.instructions for each in works) == pytest.approx(9 + moved_again)
-
-
-@pytest.mark.parametrize(("extension", "is_short"), [("zext", True), ("sext", False)])
-def test_the_distance_of_short_integers_is_taken_of_short_ones(
-    extension: str, is_short: bool
-) -> None:
-    """As LLVM does: the smaller of both from the larger, and one extension in place of two."""
-    lines = [f"  %wide{at} = {extension} <64 x i8> %p{at} to <64 x i32>" for at in range(2)]
-    lines += ["  %off = sub nsw <64 x i32> %wide0, %wide1"]
-    lines += ["  %made = call <64 x i32> @llvm.abs.v64i32(<64 x i32> %off, i1 false)"]
-    costs = costs_of("\n".join(lines))
-    assert (costs["%off"] == FREE) == (costs["%wide0"] == FREE) == is_short
-    # Three with 64 bytes, then four registers, of which three are taken out first.
-    assert costs["%made"].instructions == (3 + 7 if is_short else 4)
-
-
-def test_a_difference_that_is_of_use_itself_is_not_left_out() -> None:
-    lines = [f"  %wide{at} = zext <16 x i8> %p{at} to <16 x i32>" for at in range(2)]
-    lines += ["  %off = sub nsw <16 x i32> %wide0, %wide1"]
-    lines += ["  %made = call <16 x i32> @llvm.abs.v16i32(<16 x i32> %off, i1 false)"]
-    lines += ["  %both = xor <16 x i32> %off, %made"]
-    costs = costs_of("\n".join(lines))
-    assert FREE not in (costs["%off"], costs["%wide0"], costs["%wide1"])
-
-
-@pytest.mark.parametrize(("whole_ns", "expected"), [(0.5, 2.0), (1.0, 1.5)])
-def test_lines_that_a_vector_crosses_count(whole_ns: float, expected: float) -> None:
-    """Twice where a register is loaded at once; of two halves only one lies in two lines."""
-    core = with_halves(LOAD, whole_ns)
-
-    def loads(offset: int) -> float:
-        text = f"""define void @code(ptr %p0) {{
-entry:
-  %at = getelementptr i8, ptr %p0, i64 {offset}
-  %a = load <16 x float>, ptr %at, align 4
-  store <16 x float> %a, ptr %p0, align 4
-  ret void
-}}"""
-        return time_ns(text, {"%p0": Place("%p0", 0)}, core) / whole_ns
-
-    assert loads(0) == pytest.approx(1.0, rel=0.03)
-    assert loads(128) == pytest.approx(1.0, rel=0.03)
-    assert loads(4) == pytest.approx(expected, rel=0.03)
-
-
-def with_halves(operation: str, whole_ns: float) -> Core:
-    """A core on which nothing takes time but an operation, 0.5 ns on half a register."""
-    rates = {**only(whole_ns, operation).rates.vector_ns, f"half {operation}": 0.5}
-    return Core(OperationRates(rates), 512, 1e-3, {})
-
-
-@pytest.mark.parametrize(
-    ("op", "first", "size", "in_halves", "whole"),
-    [
-        ("load", 0, 64, 1, 1),
-        ("load", 32, 64, 1, 2),  # two halves in a line each
-        ("load", 20, 64, 1.5, 2),
-        ("load", 60, 4, 1, 1),
-        ("load", 60, 8, 2, 2),
-        ("load", 28, 32, 1, 1),
-        ("load", 36, 32, 2, 2),
-        ("load", 36, 256, 12 / 8, 2),
-        ("store", 0, 64, 1, 1),
-        ("store", 32, 64, 1, 2),
-        ("store", 4, 64, 1.5, 2),
-        ("store", 4, 32, 2, 1),  # in one line, but in two places of half a register
-        ("store", 40, 32, 2, 2),
-        ("store", 28, 4, 1, 1),
-        ("store", 28, 8, 2, 1),
-        ("store", -4, 8, 2, 2),
-    ],
-)
-def test_what_lies_in_two_places_takes_longer(
-    op: str, first: int, size: int, in_halves: float, whole: float
-) -> None:
-    """As micro-measurements on a Zen 4 say, whose ways to memory are half a register wide."""
-    operation = LOAD if op == "load" else STORE
-    assert with_halves(operation, 1.0).split(op, first, size) == in_halves
-    assert with_halves(operation, 0.5).split(op, first, size) == whole
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tileworkbench.bench.ceilings import machine
 from tileworkbench.bench.cpu_ports import AHEAD
 from tileworkbench.bench.llvm.block_time import BlockTimes
-from tileworkbench.bench.llvm.costs import Core
+from tileworkbench.bench.llvm.core import Core
 from tileworkbench.bench.llvm.instructions import Instruction, Kind
 from tileworkbench.bench.llvm.known import Known
 from tileworkbench.bench.llvm.pipeline import Port

@@ -31,7 +31,7 @@ from tileworkbench.bench.cpu_terms import bytes_of
 from tileworkbench.bench.cpu_traffic import Moved, Served, moved_by, serve
 from tileworkbench.bench.cpu_work import grids, spread
 from tileworkbench.bench.llvm.block_time import BlockTimes
-from tileworkbench.bench.llvm.costs import Core
+from tileworkbench.bench.llvm.core import Core
 from tileworkbench.bench.memory_rates import MemoryRates, assumed_memory
 from tileworkbench.bench.operation_rates import OperationRates, assumed_rates
 from tileworkbench.bench.parts import Causes, Part, together

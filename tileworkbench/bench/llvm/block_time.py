@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 
 from tileworkbench.bench.cpu_ports import AHEAD
-from tileworkbench.bench.llvm.costs import Core, Costs
+from tileworkbench.bench.llvm.core import Core
+from tileworkbench.bench.llvm.costs import Costs
 from tileworkbench.bench.llvm.instructions import (
     Instruction,
     parse_functions,

@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 
+from tileworkbench.bench.llvm.core import Core
 from tileworkbench.bench.llvm.instructions import Function, Instruction, Kind
 from tileworkbench.bench.operation_rates import (
     ACCESS,
@@ -21,7 +22,6 @@ from tileworkbench.bench.operation_rates import (
     CHAIN,
     COMPARISON,
     CONVERSION,
-    CYCLE,
     DIVISION,
     EXTREMUM,
     GATHER,
@@ -37,9 +37,7 @@ from tileworkbench.bench.operation_rates import (
     SIMPLE,
     STORE,
     WIDENING,
-    OperationRates,
 )
-from tileworkbench.compiler.emit.llvm.text import LINE_BYTES
 from tileworkbench.compiler.fast_dataclass import dataclass
 
 ARITHMETIC, MULTIPLY, ADD, LANES = "arithmetic", "multiply", "add", "lanes"
@@ -60,56 +58,7 @@ _TILE_ROWS = 16  # of AMX
 _LATE = 4.0  # quotients and roots, in additions
 _LANE_BITS = 128  # of a register, between which moves take longer
 _WHOLE, _ONE = Kind(64, 64), Kind(1, 32)  # as many lanes as any register has, and one
-_HALF_AS_LONG = 0.75  # takes a half that goes alone, of a whole
 _ONE_OF_MANY = 0.5  # a quotient or root of one element takes so much of a vector's
-
-
-@dataclass(frozen=True, slots=True)
-class Core:
-    """A core: nanoseconds of operations, the width of its registers, those of a fused multiply-add
-    of a register, and those of the dot products of one by the type of their elements.
-    """
-
-    rates: OperationRates
-    vector_bits: int
-    fused_ns: float
-    dots_ns: Mapping[str, float]
-    has_fma: bool = True
-
-    def cycles(self, count: float) -> float:
-        """Nanoseconds of so many cycles."""
-        return count * self.rates.of(CYCLE)
-
-    def part(self, operation: str, kind: Kind) -> float:
-        """What an operation takes of that on a whole register."""
-        if kind.lanes * max(kind.bits, 8) > self.vector_bits / 2:
-            return 1.0
-        return self.rates.half(operation) / self.rates.of(operation)
-
-    def split(self, op: str, first: int, size: int) -> float:
-        """How often as long as others a "load" or "store" takes of so many bytes from the `first`
-        on. As many bytes as half a register has or a whole one go at once: loaded from each line of
-        the cache that they lie in, stored to each of their own size's places.
-        """
-        operation = LOAD if op == "load" else STORE
-        is_half = self.rates.half(operation) < _HALF_AS_LONG * self.rates.of(operation)
-        width = self.vector_bits // (16 if is_half else 8)
-        last = first + size - 1
-        if op == "store":
-            return (last // width - first // width + 1) / -(-size // width)
-        starts = range(first, first + size, width)
-        ends = (min(start + width - 1, last) for start in starts)
-        touched = sum(
-            end // LINE_BYTES - start // LINE_BYTES + 1
-            for start, end in zip(starts, ends, strict=True)
-        )
-        return touched / len(starts)
-
-    def registers(self, kind: Kind) -> float:
-        """How many a value takes; at least one operation is done on it."""
-        if kind.lanes <= 1:
-            return 1.0
-        return max(1.0, kind.lanes * max(kind.bits, 8) / self.vector_bits)
 
 
 @dataclass(frozen=True, slots=True)
