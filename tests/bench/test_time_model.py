@@ -14,6 +14,7 @@ from tileworkbench.bench.memory_rates import assumed_memory
 from tileworkbench.bench.operation_rates import OperationRates, assumed_rates
 from tileworkbench.bench.points import Ceiling, Machine
 from tileworkbench.bench.time_model import Prediction, norm, predict_time, share_alone
+from tileworkbench.compiler.device.host import threads
 from tileworkbench.compiler.diagnostics import ArgumentError
 from tileworkbench.kernels import add, flash_attention, matmul, online_softmax, softmax
 
@@ -55,6 +56,14 @@ def test_more_threads_share_the_blocks() -> None:
     assert two.threads == 2
     assert two.compute_us == pytest.approx(one.compute_us / 2)
     assert two.overhead_us > one.overhead_us - 1
+
+
+def test_a_short_launch_stays_on_its_callers_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a call decides it."""
+    monkeypatch.setattr(threads, "get_num_threads", lambda: 2)
+    short, long = tw.compile(matmul(32, 32, 32)), tw.compile(matmul(512, 512, 512))
+    assert short.stats.predicted.threads == 1
+    assert long.stats.predicted.threads == 2
 
 
 def test_a_causal_kernel_does_about_half() -> None:

@@ -66,13 +66,15 @@ class Options:
 @dataclass(frozen=True, slots=True)
 class Needs:
     """What a kernel needs of its device: shared memory of a block in bytes (what a GPU launches it
-    with, what a CPU's source allocates), bytes of a CPU worker's arena, and registers and spills of
-    each GPU function, as far as they are known.
+    with, what a CPU's source allocates), bytes of a CPU worker's arena, registers and spills of
+    each GPU function, as far as they are known, and the nanoseconds that one core of a CPU takes
+    by a rough count, None where only a call knows.
     """
 
     shared_bytes: int
     scratch_bytes: int = 0
     functions: tuple[KernelResources, ...] = ()
+    estimated_ns: float | None = None
 
 
 @dataclass(slots=True)

@@ -56,7 +56,8 @@ class Stats:
     shapes. `shared_bytes` is the shared memory of a block: on a GPU what it is launched with, on a
     CPU what it allocates as written. `scratch_bytes` is a CPU worker's arena. `resources` are the
     registers and spills of each CUDA function, where NVRTC has compiled it. `timings` are the steps
-    of the compilation.
+    of the compilation. By `estimated_ns`, nanoseconds on one core of a CPU, a launch that is too
+    short for several cores stays on its caller's.
     """
 
     flops: Count
@@ -65,6 +66,7 @@ class Stats:
     scratch_bytes: int
     timings: tuple[Timing, ...]
     resources: tuple[KernelResources, ...] = ()
+    estimated_ns: float | None = None
     lowered: Program | None = field(default=None, repr=False, compare=False)
     file: str = field(default="", repr=False, compare=False)
     last: LastPrediction | None = field(default=None, repr=False, compare=False)
@@ -80,13 +82,14 @@ class Stats:
         from tileworkbench.bench.memory_rates import memory_rates
         from tileworkbench.bench.operation_probes import operation_rates
         from tileworkbench.bench.time_model import predict_time, refuse_unknown
+        from tileworkbench.compiler.device.host.launch import is_worth_several
         from tileworkbench.compiler.device.host.threads import get_num_threads
 
         if self.lowered is None:
             raise ArgumentError("a kernel that no pass of 'cpu' has lowered has no predicted time")
         refuse_unknown(self.lowered)
-        threads, ceilings = get_num_threads(), machine()
-        rates = operation_rates(), memory_rates()
+        threads = get_num_threads() if is_worth_several(self.estimated_ns) else 1
+        ceilings, rates = machine(), (operation_rates(), memory_rates())
         last, given = self.last or LastPrediction(), (threads, ceilings, *rates)
         if last.prediction is None or last.given != given:
             last.prediction = predict_time(self.lowered, ceilings, threads, self.file, *rates)
@@ -337,6 +340,7 @@ class KernelFacts(PipelineFacts, ReplayFacts):
             scratch_bytes=needs.scratch_bytes,
             timings=compiled.record.timings,
             resources=needs.functions,
+            estimated_ns=needs.estimated_ns,
             lowered=lowered,
             file=compiled.record.source_file,
             last=self._last_prediction,

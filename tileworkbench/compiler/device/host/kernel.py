@@ -105,7 +105,7 @@ class CpuKernel(CompiledKernel):
     def needs(self) -> Needs:
         allocs = (s for s in statements(self.record.program.body) if isinstance(s, Alloc))
         shared = sum(_bytes(s.buffer) for s in allocs if s.buffer.scope == "shared")
-        return Needs(shared, self.module.scratch_bytes)
+        return Needs(shared, self.module.scratch_bytes, estimated_ns=self.estimated_ns)
 
 
 def compile_for_cpu(compilation: Compilation) -> CpuKernel:

@@ -77,6 +77,11 @@ def _choose_threads(blocks: int, estimated_ns: float | None) -> int:
     return min(get_num_threads(), blocks)
 
 
+def is_worth_several(estimated_ns: float | None) -> bool:
+    """Whether a launch that takes so long on one core is worth several."""
+    return estimated_ns is None or estimated_ns >= SERIAL_BELOW_NS
+
+
 def is_awake(now_ns: int) -> bool:
     """Whether several threads ran a short while ago."""
     return now_ns - _last_use_ns <= _AWAKE_NS
@@ -155,7 +160,7 @@ class Launcher:
         """
         if blocks < 1:
             raise empty_grid(self.kernel_name)
-        is_long = blocks > 1 and self.is_worth_several(estimated_ns)
+        is_long = blocks > 1 and is_worth_several(estimated_ns)
         threads = _choose_threads(blocks, estimated_ns) if is_long else 1
         chunk = self.chunk_of(blocks, threads)
         guarded = not self._brief and get_ident() == main_thread().ident
@@ -181,10 +186,6 @@ class Launcher:
     def entry(self) -> int:
         """The address of the compiled code."""
         return self._native.address
-
-    def is_worth_several(self, estimated_ns: float | None) -> bool:
-        """Whether a launch that takes so long on one core is worth several."""
-        return estimated_ns is None or estimated_ns >= SERIAL_BELOW_NS
 
     def chunk_of(self, blocks: int, threads: int) -> int:
         """The blocks that a thread takes at a time."""

@@ -80,7 +80,7 @@ class _Frame:
         """Write how many threads run each step."""
         counts, needed = [], 0
         for step in self._steps:
-            several = step.blocks > 1 and step.launcher.is_worth_several(step.estimated_ns)
+            several = step.blocks > 1 and launch.is_worth_several(step.estimated_ns)
             counts.append(min(threads, step.blocks) if several else 1)
             needed = max(needed, counts[-1] * step.launcher.stride)
         scratch = bytearray(needed + launch.PAGE if needed else 0)
@@ -110,7 +110,7 @@ class LaunchSequence:
         estimates = [step.estimated_ns for step in steps]
         self._estimated_ns = sum(each or 0.0 for each in estimates)
         self._may_split = any(
-            step.blocks > 1 and step.launcher.is_worth_several(step.estimated_ns) for step in steps
+            step.blocks > 1 and launch.is_worth_several(step.estimated_ns) for step in steps
         )
 
     @staticmethod
