@@ -84,6 +84,7 @@ def test_names_stand_for_their_values(before: str, value: str, quiet: bool) -> N
     [
         ("t[0] = A[0] * 2.0", True),
         ("t[0] = A[0] * 2.0\n        t[1] = A[1]", False),
+        ("t[0] = A[0] * 2.0\n        u[0] = A[1]", True),
         ("t[0] = 0.0\n        t[1] = T.max(t[0], A[1])", True),
         ("t[0] = u[0]\n        u[0] = t[1]", True),  # nothing loud gets into either
         ("t[0] = u[0]\n        u[0] = A[1]", False),
@@ -94,4 +95,12 @@ def test_names_stand_for_their_values(before: str, value: str, quiet: bool) -> N
 def test_tiles_into_which_only_quiet_floats_are_stored(writes: str, quiet: bool) -> None:
     tiles = [f'{name} = T.alloc_local((4,), "float32")' for name in "tu"]
     facts, store = stored("t[2]", "\n        ".join((*tiles, writes)))
+    assert facts.holds(store.value) == quiet
+
+
+@pytest.mark.parametrize(("start", "quiet"), [("0.0", True), ("A[1]", False)])
+def test_what_a_variable_begins_with_is_stored_too(start: str, quiet: bool) -> None:
+    facts, store = stored(
+        "v[()]", f'v = T.alloc_var("float32", {start})\n        v[()] = A[0] + 1.0'
+    )
     assert facts.holds(store.value) == quiet

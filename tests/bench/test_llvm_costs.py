@@ -226,11 +226,12 @@ def test_the_distance_of_short_integers_is_taken_of_short_ones(
     assert costs["%made"].instructions == (3 + 7 if is_short else 4)
 
 
-def test_a_difference_that_is_of_use_itself_is_not_left_out() -> None:
+@pytest.mark.parametrize("used", ["%off", "%wide0"])
+def test_a_difference_that_is_of_use_itself_is_not_left_out(used: str) -> None:
     lines = [f"  %wide{at} = zext <16 x i8> %p{at} to <16 x i32>" for at in range(2)]
     lines += ["  %off = sub nsw <16 x i32> %wide0, %wide1"]
     lines += ["  %made = call <16 x i32> @llvm.abs.v16i32(<16 x i32> %off, i1 false)"]
-    lines += ["  %both = xor <16 x i32> %off, %made"]
+    lines += [f"  %both = xor <16 x i32> {used}, %made"]
     costs = costs_of("\n".join(lines))
     assert FREE not in (costs["%off"], costs["%wide0"], costs["%wide1"])
 

@@ -61,7 +61,9 @@ def test_more_threads_share_the_blocks() -> None:
 def test_a_short_launch_stays_on_its_callers_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a call decides it."""
     monkeypatch.setattr(threads, "get_num_threads", lambda: 2)
-    short, long = tw.compile(matmul(32, 32, 32)), tw.compile(matmul(512, 512, 512))
+    tiles = {"block_M": 32, "block_N": 32, "block_K": 32}
+    short, long = (tw.compile(matmul(n, n, n, **tiles)) for n in (64, 512))
+    assert predict_time(short.stats.lowered, MACHINE, 2).threads == 2  # it has blocks for both
     assert short.stats.predicted.threads == 1
     assert long.stats.predicted.threads == 2
 
