@@ -404,7 +404,7 @@ done:
 
 
 def test_a_store_may_have_changed_what_an_unknown_address_has() -> None:
-    known, float_ = Known(), Kind(1, 32, True)
+    known, float_ = Known({}), Kind(1, 32, True)
     load, again = (Instruction(name, "load", ("%x",), float_) for name in ("%a", "%b"))
     assert known.note(load, None) is None
     assert known.note(again, None) == "%a"

@@ -17,7 +17,7 @@ from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.device.host.dispatch import is_posix
 from tileworkbench.compiler.device.host.dispatch_ir import POOL_BYTES, SLOTS_WORD, dispatch_ir
 from tileworkbench.compiler.device.host.kernel import CpuKernel
-from tileworkbench.compiler.device.host.launch import SERIAL_BELOW_NS
+from tileworkbench.compiler.device.host.launch import is_worth_several
 from tileworkbench.compiler.device.host.llvm import (
     NativeTarget,
     compile_object,
@@ -136,14 +136,13 @@ class _Interface:
 
     def source(self) -> str:
         module = self.kernel.module
-        estimate = self.kernel.estimated_ns
         values = {
             "NAME": self.name,
             "MADE_FOR": self._made_for(),
             "POOL_BYTES": str(POOL_BYTES),
             "SLOTS_WORD": str(SLOTS_WORD),
             "SCRATCH_BYTES": str(-(-module.scratch_bytes // 4096) * 4096),
-            "IS_SHORT": str(int(estimate is not None and estimate < SERIAL_BELOW_NS)),
+            "IS_SHORT": str(int(not is_worth_several(self.kernel.estimated_ns))),
             "HELPERS": HELPERS,
             "FEATURES": features_text(self.kernel.native.features),
             "ENTRIES": "\n".join(f"extern Entry {each.entry};" for each in module.launches),

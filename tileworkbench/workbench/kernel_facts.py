@@ -89,7 +89,8 @@ class Stats:
             raise ArgumentError("a kernel that no pass of 'cpu' has lowered has no predicted time")
         refuse_unknown(self.lowered)
         threads = get_num_threads() if is_worth_several(self.estimated_ns) else 1
-        ceilings, rates = machine(), (operation_rates(), memory_rates())
+        ceilings = machine()
+        rates = operation_rates(), memory_rates()
         last, given = self.last or LastPrediction(), (threads, ceilings, *rates)
         if last.prediction is None or last.given != given:
             last.prediction = predict_time(self.lowered, ceilings, threads, self.file, *rates)

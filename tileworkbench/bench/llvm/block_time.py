@@ -150,7 +150,7 @@ class _Walk:
         self.values, self.pipeline, self.result = values, pipeline, ""
         self.works: list[Work] = []
         self.work, self.cut_ns, self.cut_at = Work(), pipeline.retired_ns, pipeline.instructions
-        self.known = Known()
+        self.known = Known(self.costs.defined)
         self.again = set[Loop]()  # that are past their first iteration
 
     def whole(self) -> list[Work]:
@@ -294,13 +294,9 @@ class _Walk:
             self.call(each, times)
             return
         place = None
-        if each.op == "insertelement":
-            whole = self.known.whole(each, self.costs.defined)
-            if whole is not None:
-                self.pipeline.pass_on([(each.name, whole)])
-                return
         if each.op in ("load", "store"):
             place = value_of(self.values, each.args[-1])
+        if each.op in ("load", "store", "insertelement"):
             if (same := self.known.note(each, place)) is not None:
                 self.pipeline.pass_on([(each.name, same)])
                 return

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Mapping
 
 from tileworkbench.bench.llvm.instructions import Kind
+from tileworkbench.bench.memory_rates import LINE_BYTES
 from tileworkbench.bench.operation_rates import CYCLE, LOAD, STORE, OperationRates
-from tileworkbench.compiler.emit.llvm.text import LINE_BYTES
 from tileworkbench.compiler.fast_dataclass import dataclass
 
 _HALF_AS_LONG = 0.75  # takes a half that goes alone, of a whole

@@ -264,7 +264,7 @@ class Costs:
     def extension(self, each: Instruction) -> Cost:
         """Integers of other widths; those of addresses are part of them."""
         users = self.users.get(each.name, ())
-        if each.kind.lanes <= 1 or (len(users) == 1 and self.is_narrow_distance(users[0])):
+        if each.kind.lanes <= 1 or any(map(self.is_narrow_distance, users)):
             return FREE
         kind = wider(each)
         registers = self.core.registers(kind)
@@ -277,15 +277,15 @@ class Costs:
         """Whether a difference is of integers that were shorter, and only its size counts: LLVM
         takes the smaller from the larger of the short ones.
         """
-        first, second = (self.defined.get(arg) for arg in (*each.args, "", "")[:2])
         users = self.users.get(each.name, ())
+        if each.op != "sub" or [user.detail[:8] for user in users] != ["llvm.abs"]:
+            return False
+        first, second = (self.defined.get(arg) for arg in each.args)
         return (
-            each.op == "sub"
-            and [user.detail.startswith("llvm.abs") for user in users] == [True]
-            and first is not None
+            first is not None
             and second is not None
-            and (first.op, first.source) == (second.op, second.source)
-            and first.op == "zext"
+            and first.op == second.op == "zext"
+            and first.source == second.source
             and self.uses(first) == self.uses(second) == 1
         )
 

@@ -18,7 +18,8 @@ class Known:
     point to is never the same.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, defined: Mapping[str, Instruction]) -> None:
+        self._defined = defined  # instructions by their names
         self._names: dict[str, dict[_Access, str]] = {}
         self._elsewhere: dict[tuple[str, Kind], str] = {}  # by the name of an unknown address
         # What loads gave by their names, and vectors of which others are put together again.
@@ -33,7 +34,11 @@ class Known:
         self._whole.clear()
 
     def note(self, each: Instruction, place: Value | None) -> str | None:
-        """Note a load or store; the name of what a load asks for, where a register has it."""
+        """Note a load, a store or an element that is put into a vector; the name of what it makes,
+        where a register has it.
+        """
+        if each.op == "insertelement":
+            return self._together(each)
         if each.op == "store":
             self._store(each, place)
             return None
@@ -48,12 +53,12 @@ class Known:
         self._same[each.name] = first
         return first
 
-    def whole(self, each: Instruction, defined: Mapping[str, Instruction]) -> str | None:
+    def _together(self, each: Instruction) -> str | None:
         """The vector whose elements an `insertelement` puts where they were in it, as those before
-        it did, which LLVM leaves out; `defined` are instructions by their names.
+        it did, which LLVM leaves out.
         """
         vector, element, lane = each.args
-        taken = defined.get(self._same.get(element, element))
+        taken = self._defined.get(self._same.get(element, element))
         if taken is None or taken.op != "extractelement" or taken.args[1] != lane:
             return None
         source = taken.args[0]

@@ -38,7 +38,7 @@ class QuietFloats:
         """The accumulators of a lowered body, vectors of partial maxima and minima, and its tiles
         of quiet floats.
         """
-        stores: dict[Buffer, list[st.Store | st.Alloc]] = {}
+        stores: dict[Buffer, list[st.Store]] = {}
         others = set(owners(body)) | set(owners(body).values())
         named: dict[Expr, Expr] = {}
         for stmt in statements(body):
@@ -48,7 +48,7 @@ class QuietFloats:
                     stores.setdefault(buffer, []).append(stmt)
                 case st.Alloc(buffer=buffer, init=init):
                     if init is not None:
-                        stores.setdefault(buffer, []).append(stmt)
+                        stores.setdefault(buffer, []).append(st.Store(buffer, (), init))
                 case st.Let(var, value):
                     named[var] = value
                 case _:
@@ -60,14 +60,13 @@ class QuietFloats:
         }
         accumulators = frozenset(buffer for buffer, each in alone.items() if _accumulates(each))
         facts = cls(accumulators, frozenset(alone), named)
-        while loud := {buffer for buffer in facts.tiles if not facts.is_quiet(alone[buffer])}:
+        while loud := {buffer for buffer in facts.tiles if not facts.hold(alone[buffer])}:
             facts = cls(accumulators, facts.tiles - loud, named)
         return facts
 
-    def is_quiet(self, stores: Iterable[st.Store | st.Alloc]) -> bool:
+    def hold(self, stores: Iterable[st.Store]) -> bool:
         """Whether all of what is stored is quiet."""
-        values = (stmt.value if isinstance(stmt, st.Store) else stmt.init for stmt in stores)
-        return all(value is not None and self.holds(value) for value in values)
+        return all(self.holds(stmt.value) for stmt in stores)
 
     def holds(self, value: Expr) -> bool:
         """Whether no element of `value` is a signalling NaN."""
@@ -98,7 +97,7 @@ class QuietFloats:
         return False
 
 
-def _accumulates(stores: Iterable[st.Store | st.Alloc]) -> bool:
+def _accumulates(stores: Iterable[st.Store]) -> bool:
     """Whether vectors are stored, and among them the larger or smaller of what was there and
     another.
     """

@@ -112,25 +112,14 @@ class _Lowering:
         partial = self.partial(lanes)
         stmts: list[Stmt] = [Alloc(partial, site=self.op.site)]
 
-        def each(width: int, value: Callable[[Expr], Expr]) -> Stmt:
-            """A value for each of the first lanes."""
-            return self.lanewise(
-                width, lambda lane: Store(partial, (lane,), value(lane), site=self.op.site)
-            )
-
         def more(width: int, start: Expr) -> Stmt:
             """So many elements of the source, from one on, to the first lanes."""
-            return each(
-                width,
-                lambda lane: self.combine(
-                    Load(partial, (lane,)), self.source(kept, add(start, lane))
-                ),
-            )
+            return self.update(partial, width, lambda lane: self.source(kept, add(start, lane)))
 
         if chunks == 1:
-            stmts.append(each(lanes, lambda lane: self.source(kept, lane)))
+            stmts.append(self.fill(partial, lanes, lambda lane: self.source(kept, lane)))
         else:
-            stmts.append(each(lanes, lambda lane: identity(self.op.kind, self.dtype)))
+            stmts.append(self.start(partial, lanes))
             step = self.context.names.var("k")
             update = more(lanes, mul(step, int_const(lanes)))
             stmts.append(self.serial(step, int_const(chunks), update))
@@ -179,25 +168,40 @@ class _Lowering:
         """The columns from `first` on."""
         op = self.op
         partial = self.partial(width)
-        start = identity(op.kind, self.dtype)
         step = self.context.names.var("k")
 
         def columns(lane: Expr) -> tuple[Expr, ...]:
             return (*kept, add(first, lane))
 
-        def update(lane: Expr) -> Stmt:
-            value = self.combine(Load(partial, (lane,)), self.source(columns(lane), step))
-            return Store(partial, (lane,), value, site=op.site)
-
+        start = self.start(partial, width)
+        update = self.update(partial, width, lambda lane: self.source(columns(lane), step))
         return seq(
             [
                 Alloc(partial, site=op.site),
-                self.lanewise(width, lambda lane: Store(partial, (lane,), start, site=op.site)),
-                self.serial(step, op.src.shape[op.dim], self.lanewise(width, update)),
+                start,
+                self.serial(step, op.src.shape[op.dim], update),
                 self.lanewise(
                     width, lambda lane: self.finish(columns(lane), Load(partial, (lane,)))
                 ),
             ]
+        )
+
+    # Partial results
+
+    def start(self, partial: Buffer, width: int) -> Stmt:
+        """Nothing yet in each of the first lanes."""
+        return self.fill(partial, width, lambda lane: identity(self.op.kind, self.dtype))
+
+    def update(self, partial: Buffer, width: int, value: Callable[[Expr], Expr]) -> Stmt:
+        """One more value for each of the first lanes."""
+        return self.fill(
+            partial, width, lambda lane: self.combine(Load(partial, (lane,)), value(lane))
+        )
+
+    def fill(self, partial: Buffer, width: int, value: Callable[[Expr], Expr]) -> Stmt:
+        """A value for each of the first lanes."""
+        return self.lanewise(
+            width, lambda lane: Store(partial, (lane,), value(lane), site=self.op.site)
         )
 
     def lanewise(self, width: int, body: Callable[[Expr], Stmt]) -> Stmt:
