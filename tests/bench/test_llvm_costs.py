@@ -226,6 +226,15 @@ def test_the_distance_of_short_integers_is_taken_of_short_ones(
     assert costs["%made"].instructions == (3 + 7 if is_short else 4)
 
 
+def test_the_distance_of_single_integers_is_taken_as_it_is_written() -> None:
+    lines = [f"  %wide{at} = zext i8 %p{at} to i32" for at in range(2)]
+    lines += ["  %off = sub nsw i32 %wide0, %wide1"]
+    lines += ["  %made = call i32 @llvm.abs.i32(i32 %off, i1 false)"]
+    costs = costs_of("\n".join(lines))
+    assert costs["%off"].instructions == costs["%made"].instructions == 1
+    assert costs["%made"].busy == ()
+
+
 @pytest.mark.parametrize("used", ["%off", "%wide0"])
 def test_a_difference_that_is_of_use_itself_is_not_left_out(used: str) -> None:
     lines = [f"  %wide{at} = zext <16 x i8> %p{at} to <16 x i32>" for at in range(2)]

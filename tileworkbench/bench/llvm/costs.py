@@ -278,7 +278,9 @@ class Costs:
         takes the smaller from the larger of the short ones.
         """
         users = self.users.get(each.name, ())
-        if each.op != "sub" or [user.detail[:8] for user in users] != ["llvm.abs"]:
+        if each.op != "sub" or each.kind.lanes <= 1:
+            return False
+        if [user.detail[:8] for user in users] != ["llvm.abs"]:
             return False
         first, second = (self.defined.get(arg) for arg in each.args)
         return (
