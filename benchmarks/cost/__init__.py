@@ -10,6 +10,7 @@ from cost import (
     distances,
     elements,
     fused_products,
+    graded_losses,
     held_out,
     held_out_products,
     images,
@@ -22,12 +23,14 @@ from cost import (
     row_products,
     row_sums,
     scans,
+    steps,
     windows,
 )
 
 SEEN = (
     *row_norms.CASES,
     *row_losses.CASES,
+    *graded_losses.CASES,
     *row_sums.CASES,
     *columns.CASES,
     *column_norms.CASES,
@@ -36,6 +39,7 @@ SEEN = (
     *windows.CASES,
     *images.CASES,
     *scans.CASES,
+    *steps.CASES,
     *products.CASES,
     *fused_products.CASES,
     *product_chains.CASES,

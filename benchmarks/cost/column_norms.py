@@ -1,4 +1,4 @@
-"""Norms of columns."""
+"""Norms of columns, and statistics of columns with weights."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import tileworkbench.language as T
 from cost.case import COLUMNS, Case
+from tileworkbench.kernels.flash_attention import LOWEST
 
 
 def column_softmax(M: int, N: int, block_N: int = 64) -> Any:
@@ -174,6 +175,54 @@ def batch_norm_backward(M: int, N: int, block_M: int, block_N: int) -> Any:
     return batch_norm_backward
 
 
+def attentive_statistics(B: int, L: int, C: int, block_L: int, block_C: int) -> Any:
+    """Means of the columns of X (B, L, C), bfloat16, and roots of their mean squares about them,
+    with the weights `softmax(S, dim=1)` of S (B, L, C), float32: (B, C) each, float32.
+    """
+
+    @T.prim_func
+    def attentive_statistics(X: T.Tensor((B, L, C), "bfloat16"), S: T.Tensor((B, L, C), "float32")):
+        mean, spread = T.empty((B, C), "float32"), T.empty((B, C), "float32")
+        with T.Kernel(T.ceildiv(C, block_C), B) as (bx, b):
+            value = T.alloc_fragment((block_L, block_C), "float32")
+            weight = T.alloc_fragment((block_L, block_C), "float32")
+            square = T.alloc_fragment((block_L, block_C), "float32")
+            most = T.alloc_fragment((block_C,), "float32")
+            before = T.alloc_fragment((block_C,), "float32")
+            first = T.alloc_fragment((block_C,), "float32")
+            second = T.alloc_fragment((block_C,), "float32")
+            total = T.alloc_fragment((block_C,), "float32")
+            T.fill(most, LOWEST)
+            T.clear(first)
+            T.clear(second)
+            T.clear(total)
+            for k in T.serial(T.ceildiv(L, block_L)):
+                T.copy(X[b, k * block_L, bx * block_C], value)
+                T.copy(S[b, k * block_L, bx * block_C], weight)
+                T.copy(most, before)
+                T.reduce_max(weight, most, dim=0, clear=False)
+                for j in T.Parallel(block_C):
+                    shrink = T.exp(before[j] - most[j])
+                    total[j] = total[j] * shrink
+                    first[j] = first[j] * shrink
+                    second[j] = second[j] * shrink
+                for i, j in T.Parallel(block_L, block_C):
+                    weight[i, j] = T.exp(weight[i, j] - most[j])
+                    square[i, j] = weight[i, j] * value[i, j] * value[i, j]
+                    value[i, j] = weight[i, j] * value[i, j]
+                T.reduce_sum(weight, total, dim=0, clear=False)
+                T.reduce_sum(value, first, dim=0, clear=False)
+                T.reduce_sum(square, second, dim=0, clear=False)
+            for j in T.Parallel(block_C):
+                middle = first[j] / total[j]
+                mean[b, bx * block_C + j] = middle
+                variance = second[j] / total[j] - middle * middle
+                spread[b, bx * block_C + j] = T.sqrt(T.max(variance, 1e-6))
+        return mean, spread
+
+    return attentive_statistics
+
+
 CASES = (
     Case(
         "softmax of columns 256x2048",
@@ -199,5 +248,11 @@ CASES = (
         batch_norm_backward,
         {"M": 1500, "N": 640},
         {"block_M": (1, 10, 100, 1500), "block_N": (8, 40, 160, 640)},
+    ),
+    Case(
+        "attentive statistics 4x300x360, bfloat16",
+        attentive_statistics,
+        {"B": 4, "L": 300, "C": 360},
+        {"block_L": (1, 10, 60, 300), "block_C": (8, 40, 120, 360)},
     ),
 )

@@ -280,6 +280,35 @@ def graph_layer(M: int, N: int, K: int, S: int, block_M: int, block_N: int, bloc
     return graph_layer
 
 
+def basis_layer(M: int, N: int, K: int, G: int, block_M: int, block_N: int, block_K: int) -> Any:
+    """`sum(exp(-(X - c[g])**2) @ W[g] for g in range(G))` of X (M, K) and W (G, K, N), bfloat16,
+    and c (G,), float32, as float32 (M, N): a layer that learns functions of each input.
+    """
+
+    @T.prim_func
+    def basis_layer(
+        X: T.Tensor((M, K), "bfloat16"),
+        c: T.Tensor((G,), "float32"),
+        W: T.Tensor((G, K, N), "bfloat16"),
+    ):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            basis = T.alloc_shared((block_M, block_K), "bfloat16")
+            weights = T.alloc_shared((block_K, block_N), "bfloat16")
+            total = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(total)
+            for k, g in T.grid(T.ceildiv(K, block_K), G):
+                for i, j in T.Parallel(block_M, block_K):
+                    x = T.cast(X[by * block_M + i, k * block_K + j], "float32")
+                    basis[i, j] = T.exp(-(x - c[g]) * (x - c[g]))
+                T.copy(W[g, k * block_K, bx * block_N], weights)
+                T.gemm(basis, weights, total)
+            T.copy(total, Y[by * block_M, bx * block_N])
+        return Y
+
+    return basis_layer
+
+
 CASES = (
     Case(
         "relu and linear 256x384x512", relu_linear, {"M": 256, "N": 384, "K": 512}, SMALL_PRODUCTS
@@ -328,5 +357,11 @@ CASES = (
         graph_layer,
         {"M": 400, "N": 192, "K": 160, "S": 10},
         {"block_M": (1, 8, 50, 400), "block_N": (8, 48, 192), "block_K": (16, 160)},
+    ),
+    Case(
+        "layer of bases 100x180x72, 8 of each, bfloat16",
+        basis_layer,
+        {"M": 100, "N": 180, "K": 72, "G": 8},
+        {"block_M": (1, 10, 100), "block_N": (12, 60, 180), "block_K": (8, 24, 72)},
     ),
 )

@@ -174,6 +174,58 @@ def disparities(H: int, W: int, D: int, block_H: int, block_W: int) -> Any:
     return disparities
 
 
+def blurred_bytes(H: int, W: int, block_H: int, block_W: int) -> Any:
+    """Sums of 5 x 5 neighbours of X (H + 4, W + 4) with the weights 1, 4, 6, 4 and 1 down, then
+    along, over 256 and rounded: (H, W), both uint8.
+    """
+
+    def byte(X: Any, row: Any, column: Any) -> Any:
+        return T.cast(X[row, column], "int32")
+
+    @T.prim_func
+    def blurred_bytes(X: T.Tensor((H + 4, W + 4), "uint8")):
+        Y = T.empty((H, W), "uint8")
+        with T.Kernel(T.ceildiv(W, block_W), T.ceildiv(H, block_H)) as (bx, by):
+            down = T.alloc_shared((block_H, block_W + 4), "int32")
+            for i, j in T.Parallel(block_H, block_W + 4):
+                row, column = by * block_H + i, bx * block_W + j
+                ends = byte(X, row, column) + byte(X, row + 4, column)
+                sides = byte(X, row + 1, column) + byte(X, row + 3, column)
+                down[i, j] = ends + 4 * sides + 6 * byte(X, row + 2, column)
+            for i, j in T.Parallel(block_H, block_W):
+                sides = down[i, j + 1] + down[i, j + 3]
+                total = down[i, j] + down[i, j + 4] + 4 * sides + 6 * down[i, j + 2]
+                Y[by * block_H + i, bx * block_W + j] = T.cast((total + 128) >> 8, "uint8")
+        return Y
+
+    return blurred_bytes
+
+
+def colours_of_video(H: int, W: int, block_H: int, block_W: int) -> Any:
+    """Pixels (H, W, 3), red, green and blue, of the lightness Y (H, W) and the two differences UV
+    (H // 2, W // 2, 2) of squares of 2 x 2, all uint8, in whole numbers.
+    """
+
+    @T.prim_func
+    def colours_of_video(Y: T.Tensor((H, W), "uint8"), UV: T.Tensor((H // 2, W // 2, 2), "uint8")):
+        Z = T.empty((H, W, 3), "uint8")
+        with T.Kernel(T.ceildiv(W, block_W), T.ceildiv(H, block_H)) as (bx, by):
+            for i, j in T.Parallel(block_H, block_W):
+                row, column = by * block_H + i, bx * block_W + j
+                light = 298 * (T.cast(Y[row, column], "int32") - 16) + 128
+                u = T.cast(UV[row // 2, column // 2, 0], "int32") - 128
+                v = T.cast(UV[row // 2, column // 2, 1], "int32") - 128
+                red = T.clamp((light + 409 * v) >> 8, 0, 255)
+                green = T.clamp((light - 100 * u - 208 * v) >> 8, 0, 255)
+                blue = T.clamp((light + 516 * u) >> 8, 0, 255)
+                Z[row, column, 0] = T.cast(red, "uint8")
+                Z[row, column, 1] = T.cast(green, "uint8")
+                Z[row, column, 2] = T.cast(blue, "uint8")
+        return Z
+
+    return colours_of_video
+
+
 CASES = (
     Case("edges of an image 512x1024", edges, {"M": 512, "N": 1024}, IMAGES),
     Case(
@@ -205,5 +257,17 @@ CASES = (
         disparities,
         {"H": 160, "W": 240, "D": 10},
         {"block_H": (1, 4, 32, 160), "block_W": (8, 40, 120, 240)},
+    ),
+    Case(
+        "blurred bytes 480x600",
+        blurred_bytes,
+        {"H": 480, "W": 600},
+        {"block_H": (1, 6, 48, 480), "block_W": (8, 60, 200, 600)},
+    ),
+    Case(
+        "colours of video 360x480",
+        colours_of_video,
+        {"H": 360, "W": 480},
+        {"block_H": (1, 6, 60, 360), "block_W": (8, 48, 160, 480)},
     ),
 )

@@ -261,6 +261,37 @@ def complex_product(M: int, N: int, K: int, block_M: int, block_N: int, block_K:
     return complex_product
 
 
+def sparse_step(M: int, K: int, block_M: int, block_K: int) -> Any:
+    """`x + (b - A @ x) / d`, Jacobi's step, of x, b and d (M,) and A, K elements V of each row in
+    the columns C, (M, K), int32, the others float32; in pieces of K.
+    """
+
+    @T.prim_func
+    def sparse_step(
+        V: T.Tensor((M, K), "float32"),
+        C: T.Tensor((M, K), "int32"),
+        x: T.Tensor((M,), "float32"),
+        b: T.Tensor((M,), "float32"),
+        d: T.Tensor((M,), "float32"),
+    ):
+        y = T.empty((M,), "float32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            product = T.alloc_fragment((block_M, block_K), "float32")
+            total = T.alloc_fragment((block_M,), "float32")
+            T.clear(total)
+            for k in T.serial(T.ceildiv(K, block_K)):
+                for i, j in T.Parallel(block_M, block_K):
+                    row, column = bx * block_M + i, k * block_K + j
+                    product[i, j] = V[row, column] * x[C[row, column]]
+                T.reduce_sum(product, total, dim=1, clear=False)
+            for i in T.Parallel(block_M):
+                row = bx * block_M + i
+                y[row] = x[row] + (b[row] - total[i]) / d[row]
+        return y
+
+    return sparse_step
+
+
 CASES = (
     Case(
         "matmul 512, float32",
@@ -345,5 +376,11 @@ CASES = (
         complex_product,
         {"M": 90, "N": 240, "K": 300},
         {"block_M": (1, 9, 90), "block_N": (8, 48, 240), "block_K": (12, 60, 300)},
+    ),
+    Case(
+        "step of a sparse system 2400x60",
+        sparse_step,
+        {"M": 2400, "K": 60},
+        {"block_M": (1, 8, 60, 240, 2400), "block_K": (4, 12, 60)},
     ),
 )

@@ -261,6 +261,35 @@ def three_values(M: int, N: int, K: int, block_M: int, block_N: int, block_K: in
     return three_values
 
 
+def rotated_bytes(M: int, D: int, block_M: int, block_K: int) -> Any:
+    """The rows of `X @ R` of X (M, D) and R (D, D), float16, as int8 with a scale of `max(|x|) /
+    127` each, (M,), float32.
+    """
+
+    @T.prim_func
+    def rotated_bytes(X: T.Tensor((M, D), "float16"), R: T.Tensor((D, D), "float16")):
+        Q, scale = T.empty((M, D), "int8"), T.empty((M,), "float32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            rows = T.alloc_shared((block_M, block_K), "float16")
+            turn = T.alloc_shared((block_K, D), "float16")
+            total = T.alloc_fragment((block_M, D), "float32")
+            most = T.alloc_fragment((block_M,), "float32")
+            T.clear(total)
+            for k in T.serial(T.ceildiv(D, block_K)):
+                T.copy(X[bx * block_M, k * block_K], rows)
+                T.copy(R[k * block_K, 0], turn)
+                T.gemm(rows, turn, total)
+            T.reduce_absmax(total, most, dim=1)
+            for i in T.Parallel(block_M):
+                scale[bx * block_M + i] = most[i] / 127.0
+                most[i] = 127.0 / most[i]
+            for i, j in T.Parallel(block_M, D):
+                Q[bx * block_M + i, j] = T.cast(T.round(total[i, j] * most[i]), "int8")
+        return Q, scale
+
+    return rotated_bytes
+
+
 CASES = (
     Case(
         "int4 matmul 64x512x1024",
@@ -317,5 +346,11 @@ CASES = (
         three_values,
         {"M": 36, "N": 540, "K": 960},
         {"block_M": (1, 6, 36), "block_N": (6, 60, 540), "block_K": (16, 96, 960)},
+    ),
+    Case(
+        "turned rows to int8 800x120, float16",
+        rotated_bytes,
+        {"M": 800, "D": 120},
+        {"block_M": (1, 8, 40, 200, 800), "block_K": (8, 24, 60, 120)},
     ),
 )

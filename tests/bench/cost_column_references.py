@@ -36,6 +36,12 @@ def skewness(X: torch.Tensor) -> torch.Tensor:
     return (off**3).mean(0) / X.var(0, correction=0) ** 1.5
 
 
+def attentive_statistics(X: torch.Tensor, S: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    weights, x = S.softmax(1), X.float()
+    mean = (weights * x).sum(1)
+    return mean, (weights * (x - mean[:, None]) ** 2).sum(1).clamp(1e-6).sqrt()
+
+
 REFERENCES: dict[str, Reference] = {
     "column_sums": ((M, N), BOTH, (X,), lambda x: x.sum(0)),
     "weighted_columns": ((M, N), BOTH, (X, of(M)), lambda x, w: w @ x),
@@ -99,5 +105,11 @@ REFERENCES: dict[str, Reference] = {
         {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
         (X,),
         skewness,
+    ),
+    "attentive_statistics": (
+        (3, M, N),
+        {"block_L": (1, 8, 32), "block_C": (8, 16, 64)},
+        (of(3, M, N).bfloat16(), 2 * of(3, N, M).mT.contiguous()),
+        attentive_statistics,
     ),
 }

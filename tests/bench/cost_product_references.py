@@ -1,10 +1,10 @@
-"""What torch gives for the products of `benchmarks/cost/`, and for what has few bits."""
+"""What torch gives for the products of `benchmarks/cost/`."""
 
 from __future__ import annotations
 
 import torch
 
-from tests.bench.cost_inputs import BOTH, ROWS, A, B, K, M, N, Reference, X, Y, below, of
+from tests.bench.cost_inputs import BOTH, A, B, K, M, N, Reference, X, Y, below, of
 
 
 def patches(X: torch.Tensor, W: torch.Tensor, b: torch.Tensor, E: torch.Tensor) -> torch.Tensor:
@@ -17,20 +17,9 @@ def rms_linear(X: torch.Tensor, W: torch.Tensor) -> torch.Tensor:
     return (x @ W.float().T).bfloat16()
 
 
-def quantise(X: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    most = X.abs().amax(1)
-    return (X * (127.0 / most)[:, None]).round().to(torch.int8), most / 127.0
-
-
 def linear_entropy(X: torch.Tensor, W: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     logits = X.float() @ W.float().T
     return torch.nn.functional.cross_entropy(logits, y.long(), reduction="none")
-
-
-def packed_groups(X: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    least, extent = X.amin(2), X.amax(2) - X.amin(2)
-    codes = ((X - least[..., None]) * (15.0 / extent)[..., None]).round().to(torch.uint8)
-    return codes[..., ::2] + 16 * codes[..., 1::2], extent / 15.0, least
 
 
 def two_experts(X: torch.Tensor, W: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -38,20 +27,11 @@ def two_experts(X: torch.Tensor, W: torch.Tensor) -> tuple[torch.Tensor, torch.T
     return most.indices.int(), most.values.softmax(1)
 
 
-def small_floats(X: torch.Tensor, Q: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
-    return (X @ Q.view(torch.float8_e4m3fn).float().T) * s
-
-
 def recurrent_layer(X: torch.Tensor, U: torch.Tensor) -> torch.Tensor:
     states = [torch.zeros_like(X[0])]
     for x in X:
         states.append((x + states[-1] @ U).tanh())
     return torch.stack(states[1:])
-
-
-def three_values(X: torch.Tensor, Q: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
-    codes = (Q[..., None].int() >> torch.tensor([0, 2, 4, 6]) & 3) - 1
-    return X @ codes.flatten(1).float().T * s
 
 
 def power_spectrum(
@@ -89,6 +69,17 @@ def graph_layer(X: torch.Tensor, near: torch.Tensor, W: torch.Tensor) -> torch.T
 def factor_gradient(U: torch.Tensor, V: torch.Tensor, G: torch.Tensor) -> torch.Tensor:
     off = U.float() @ V.float().T - G.float()
     return torch.where(G > 0, off, 0.0) @ V.float() / V.shape[0]
+
+
+def basis_layer(X: torch.Tensor, c: torch.Tensor, W: torch.Tensor) -> torch.Tensor:
+    basis = (-((X.float() - c[:, None, None]) ** 2)).exp().bfloat16()
+    return (basis.float() @ W.float()).sum(0)
+
+
+def sparse_step(
+    V: torch.Tensor, C: torch.Tensor, x: torch.Tensor, b: torch.Tensor, d: torch.Tensor
+) -> torch.Tensor:
+    return x + (b - (V * x[C.long()]).sum(1)) / d
 
 
 REFERENCES: dict[str, Reference] = {
@@ -212,31 +203,6 @@ REFERENCES: dict[str, Reference] = {
         (A, B, (B * B).sum(1)),
         lambda a, b, squares: (squares - 2 * a @ b.T).amin(1),
     ),
-    "quantise": ((M, N), ROWS, (X,), quantise),
-    "dequantise": (
-        (M, N),
-        BOTH,
-        (below(100, M, N, dtype=torch.int8), of(M), of(M)),
-        lambda q, scale, zero: (q - zero[:, None]) * scale[:, None],
-    ),
-    "scaled_bytes_product": (
-        (M, N, K),
-        {"block_M": (16, 32), "block_N": (32, 64), "block_K": (16, 48)},
-        (below(100, M, K, dtype=torch.int8), of(M), of(K, N)),
-        lambda a, s, b: (a * s[:, None]) @ b,
-    ),
-    "group_bytes": (
-        (M, N, K, 16),
-        {"block_M": (16, 32), "block_N": (32, 64), "block_K": (16, 48)},
-        (A, below(100, N, K, dtype=torch.int8), of(N, 3) / 8),
-        lambda x, q, s: x @ (q * s.repeat_interleave(16, 1)).T,
-    ),
-    "code_book": (
-        (M, N, K, 16),
-        {"block_M": (16, 32), "block_N": (32, 64), "block_K": (16, 48)},
-        (A, below(16, N, K, dtype=torch.uint8), of(16), of(N, 3)),
-        lambda x, q, book, s: x @ (book[q.long()] * s.repeat_interleave(16, 1)).T,
-    ),
     "adapted_linear": (
         (M, N, K, 16),
         {"block_M": (1, 32), "block_N": (16, 64), "block_K": (16, 48)},
@@ -248,15 +214,6 @@ REFERENCES: dict[str, Reference] = {
         {"block_M": (1, 32), "block_N": (16, 64), "block_K": (16, 48)},
         (A.bfloat16(), B.bfloat16()),
         rms_linear,
-    ),
-    "bytes_linear": (
-        (M, N, K),
-        {"block_M": (1, 32), "block_N": (8, 64), "block_K": (16, 48)},
-        (
-            *(below(100, M, K, dtype=torch.int8), below(90, N, K, dtype=torch.int8)),
-            *(of(M), of(N), of(N).flip(0)),
-        ),
-        lambda a, w, s, t, b: (a.float() @ w.float().T) * s[:, None] * t + b,
     ),
     "gated_projection": (
         (M, N, K),
@@ -270,12 +227,6 @@ REFERENCES: dict[str, Reference] = {
         (A.bfloat16(), B.bfloat16(), below(N, M)),
         linear_entropy,
     ),
-    "packed_groups": (
-        (M, 3, 20),
-        {"block_M": (1, 32), "block_G": (1, 3)},
-        (of(M, 3, 20),),
-        packed_groups,
-    ),
     "two_experts": (
         (M, N, K),
         {"block_M": (1, 8, 32), "block_K": (8, 16, 48)},
@@ -287,15 +238,6 @@ REFERENCES: dict[str, Reference] = {
         {"block_M": (8, 64), "block_N": (8, 64), "block_K": (8, 32)},
         (X, X.mean(0)),
         lambda x, _: x.T.cov(),
-    ),
-    "small_floats": (
-        (M, N, K),
-        {"block_M": (1, 32), "block_N": (8, 64), "block_K": (16, 48)},
-        (
-            *(A, below(127, N, K, dtype=torch.uint8) | below(2, N, K, dtype=torch.uint8) << 7),
-            of(N) / 256,
-        ),
-        small_floats,
     ),
     "dropped_linear": (
         (M, N, K),
@@ -314,12 +256,6 @@ REFERENCES: dict[str, Reference] = {
         {"block_L": (1, 4, 8), "block_B": (1, 8, 32)},
         (of(8, M, K), of(K, K) / 7),
         recurrent_layer,
-    ),
-    "three_values": (
-        (M, N, K),
-        {"block_M": (1, 8, 32), "block_N": (8, 16, 64), "block_K": (16, 12, 48)},
-        (A, below(255, N, K // 4, dtype=torch.uint8), of(N)),
-        three_values,
     ),
     "power_spectrum": (
         (M, K, N, 10),
@@ -368,5 +304,17 @@ REFERENCES: dict[str, Reference] = {
         {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
         (of(M, 12).half(), of(N, 12).half(), X.half()),
         factor_gradient,
+    ),
+    "basis_layer": (
+        (M, N, K, 5),
+        {"block_M": (1, 8, 32), "block_N": (8, 16, 64), "block_K": (8, 16, 48)},
+        (of(M, K).bfloat16(), of(5), of(5, K, N).bfloat16()),
+        basis_layer,
+    ),
+    "sparse_step": (
+        (N, K),
+        {"block_M": (1, 8, 64), "block_K": (4, 16, 48)},
+        (of(N, K), below(N, N, K), of(N), of(N).flip(0), of(N).abs() + 1),
+        sparse_step,
     ),
 }

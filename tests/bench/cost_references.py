@@ -104,6 +104,16 @@ def robust_means(X: torch.Tensor) -> torch.Tensor:
     return means
 
 
+def dice_loss(X: torch.Tensor, on: torch.Tensor) -> torch.Tensor:
+    p = X.float().sigmoid()
+    return 1 - (2 * (p * on).sum(1) + 1) / ((p + on).sum(1) + 1)
+
+
+def order_loss(S: torch.Tensor, G: torch.Tensor) -> torch.Tensor:
+    costs = torch.nn.functional.softplus(S[:, None] - S[:, :, None])
+    return (costs * (G[:, :, None] > G[:, None])).sum((1, 2))
+
+
 REFERENCES: dict[str, Reference] = {
     "half_softmax": ((M, N), ROWS, (X.bfloat16(),), lambda x: x.float().softmax(1).bfloat16()),
     "log_softmax": ((M, N), ROWS, (X,), lambda x: x.log_softmax(1)),
@@ -317,5 +327,17 @@ REFERENCES: dict[str, Reference] = {
         {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
         (X,),
         robust_means,
+    ),
+    "dice_loss": (
+        (M, N),
+        {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
+        (X.half(), below(2, M, N, dtype=torch.uint8)),
+        dice_loss,
+    ),
+    "order_loss": (
+        (M, N),
+        {"block_I": (1, 8, 64), "block_J": (4, 16, 64)},
+        (X, below(5, M, N, dtype=torch.uint8)),
+        order_loss,
     ),
 }

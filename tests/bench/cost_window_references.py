@@ -146,6 +146,19 @@ def disparities(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     return torch.where(sums == sums.amin(0), places, len(sums)).amin(0).int()
 
 
+def blurred_bytes(X: torch.Tensor) -> torch.Tensor:
+    weights = torch.tensor([1, 4, 6, 4, 1])
+    pieces = X.long().unfold(0, 5, 1).unfold(1, 5, 1)
+    return ((torch.einsum("ijab,a,b->ij", pieces, weights, weights) + 128) // 256).byte()
+
+
+def colours_of_video(Y: torch.Tensor, UV: torch.Tensor) -> torch.Tensor:
+    light = 298 * (Y.int() - 16) + 128
+    u, v = (UV.int() - 128).repeat_interleave(2, 0).repeat_interleave(2, 1).unbind(2)
+    colours = torch.stack([light + 409 * v, light - 100 * u - 208 * v, light + 516 * u], 2)
+    return (colours >> 8).clamp(0, 255).byte()
+
+
 REFERENCES: dict[str, Reference] = {
     "transpose": ((M, N), BOTH, (X,), lambda x: x.T),
     "channels_last": (
@@ -336,5 +349,17 @@ REFERENCES: dict[str, Reference] = {
         {"block_H": (1, 8, 32), "block_W": (8, 16, 64)},
         (below(16, M + 4, N + 4, dtype=torch.uint8), below(15, M + 4, N + 9, dtype=torch.uint8)),
         disparities,
+    ),
+    "blurred_bytes": (
+        (M, N),
+        {"block_H": (1, 8, 32), "block_W": (8, 16, 64)},
+        (below(256, M + 4, N + 4, dtype=torch.uint8),),
+        blurred_bytes,
+    ),
+    "colours_of_video": (
+        (M, N),
+        {"block_H": (1, 8, 32), "block_W": (8, 16, 64)},
+        (below(256, M, N, dtype=torch.uint8), below(255, M // 2, N // 2, 2, dtype=torch.uint8)),
+        colours_of_video,
     ),
 }

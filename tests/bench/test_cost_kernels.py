@@ -18,7 +18,9 @@ from tests.bench import (
     cost_column_references,
     cost_held_out_references,
     cost_product_references,
+    cost_quantised_references,
     cost_references,
+    cost_step_references,
     cost_window_references,
 )
 
@@ -26,9 +28,11 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 TABLES = (
     cost_references,
     cost_product_references,
+    cost_quantised_references,
     cost_attention_references,
     cost_column_references,
     cost_window_references,
+    cost_step_references,
     cost_held_out_references,
 )
 REFERENCES = {name: each for table in TABLES for name, each in table.REFERENCES.items()}

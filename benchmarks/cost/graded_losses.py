@@ -1,0 +1,81 @@
+"""Losses of rows whose wanted values are bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tileworkbench.language as T
+from cost.case import Case
+
+
+def dice_loss(M: int, N: int, block_M: int, block_N: int) -> Any:
+    """`1 - (2 * sum(p * t) + 1) / (sum(p) + sum(t) + 1)`, p = sigmoid(x), of the rows x of X (M,
+    N), float16, and t, 0 or 1, of `on` (M, N), uint8, in pieces.
+    """
+
+    @T.prim_func
+    def dice_loss(X: T.Tensor((M, N), "float16"), on: T.Tensor((M, N), "uint8")):
+        loss = T.empty((M,), "float32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            chance = T.alloc_fragment((block_M, block_N), "float32")
+            wanted = T.alloc_fragment((block_M, block_N), "float32")
+            both = T.alloc_fragment((block_M,), "float32")
+            either = T.alloc_fragment((block_M,), "float32")
+            T.clear(both)
+            T.clear(either)
+            for k in T.serial(T.ceildiv(N, block_N)):
+                T.copy(X[bx * block_M, k * block_N], chance)
+                T.copy(on[bx * block_M, k * block_N], wanted)
+                for i, j in T.Parallel(block_M, block_N):
+                    p = T.sigmoid(chance[i, j])
+                    chance[i, j] = p + wanted[i, j]
+                    wanted[i, j] = p * wanted[i, j]
+                T.reduce_sum(wanted, both, dim=1, clear=False)
+                T.reduce_sum(chance, either, dim=1, clear=False)
+            for i in T.Parallel(block_M):
+                loss[bx * block_M + i] = 1.0 - (2.0 * both[i] + 1.0) / (either[i] + 1.0)
+        return loss
+
+    return dice_loss
+
+
+def order_loss(M: int, N: int, block_I: int, block_J: int) -> Any:
+    """`sum(log(1 + exp(s[j] - s[i])) for i, j where g[i] > g[j])` of the rows s of S (M, N),
+    float32, and g of G (M, N), uint8: scores of N documents that are to be ordered as their grades.
+    """
+
+    @T.prim_func
+    def order_loss(S: T.Tensor((M, N), "float32"), G: T.Tensor((M, N), "uint8")):
+        loss = T.empty((M,), "float32")
+        with T.Kernel(M) as bx:
+            part = T.alloc_fragment((block_I, block_J), "float32")
+            total = T.alloc_fragment((block_I,), "float32")
+            every = T.alloc_fragment((1,), "float32")
+            T.clear(total)
+            for m, n in T.grid(T.ceildiv(N, block_I), T.ceildiv(N, block_J)):
+                for i, j in T.Parallel(block_I, block_J):
+                    better, worse = m * block_I + i, n * block_J + j
+                    cost = T.log(1.0 + T.exp(S[bx, worse] - S[bx, better]))
+                    part[i, j] = T.if_then_else(G[bx, better] > G[bx, worse], cost, 0.0)
+                T.reduce_sum(part, total, dim=1, clear=False)
+            T.reduce_sum(total, every, dim=0)
+            T.copy(every, loss[bx])
+        return loss
+
+    return order_loss
+
+
+CASES = (
+    Case(
+        "dice loss of rows 160x3600, float16",
+        dice_loss,
+        {"M": 160, "N": 3600},
+        {"block_M": (1, 4, 20, 160), "block_N": (8, 48, 240, 900, 3600)},
+    ),
+    Case(
+        "loss of orders 12x180",
+        order_loss,
+        {"M": 12, "N": 180},
+        {"block_I": (1, 6, 30, 180), "block_J": (4, 12, 60, 180)},
+    ),
+)
