@@ -8,7 +8,7 @@ from tileworkbench.compiler.analysis.extremes import to_expr
 from tileworkbench.compiler.analysis.linear import Linear
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.ir.build import add, binary, const, const_int
-from tileworkbench.compiler.ir.expr import Binary, Expr
+from tileworkbench.compiler.ir.expr import Binary, Expr, Var
 from tileworkbench.compiler.ir.types import DType
 
 
@@ -16,7 +16,7 @@ def divide(division: Binary, ranges: Ranges) -> Expr | None:
     """A simpler form of `x // c` or `x % c` (Python's, with a constant c > 0), or None."""
     if (const_int(division.b) or 0) <= 0 or not division.dtype.is_int:
         return None
-    for rule in (drop_small, take_out_multiples, drop_low_digit):
+    for rule in DIVISIONS:
         made = rule(division, ranges)
         if made is not None:
             return made
@@ -57,6 +57,19 @@ def drop_low_digit(division: Binary, ranges: Ranges) -> Expr | None:
         return None
     of = _remainder if division.op == "floormod" else _quotient
     return of(linear, digits, divisor, dtype)
+
+
+def divide_variable(division: Binary, ranges: Ranges) -> Expr | None:
+    """`x // c` and `x % c` of another name of a variable are those of the variable: whoever puts
+    digits in its place finds it.
+    """
+    value = to_expr(ranges.linear(division.a), division.dtype)
+    if value is division.a or not isinstance(value, Var):
+        return None
+    return binary(division.op, value, division.b)
+
+
+DIVISIONS = (drop_small, take_out_multiples, drop_low_digit, divide_variable)
 
 
 def _divisor(division: Binary) -> int:

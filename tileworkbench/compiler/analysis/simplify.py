@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import wraps
 from typing import Any
 
-from tileworkbench.compiler.analysis.division import drop_low_digit, drop_small, take_out_multiples
+from tileworkbench.compiler.analysis.division import DIVISIONS
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.ir import build
 from tileworkbench.compiler.ir.build import const, const_int
@@ -108,7 +108,7 @@ def _of_node(fold: build.Fold) -> Rule:
     return apply
 
 
-_DIVISIONS = tuple(map(_divides_by_constant, (drop_small, take_out_multiples, drop_low_digit)))
+_DIVISIONS = tuple(map(_divides_by_constant, DIVISIONS))
 _BY_RANGES: dict[str, tuple[Rule, ...]] = {
     **dict.fromkeys(COMPARISONS, (decide_comparison,)),
     **dict.fromkeys(("floordiv", "floormod"), _DIVISIONS),

@@ -40,6 +40,8 @@ def cpu_pipeline(target: Target) -> tuple[Pass, ...]:
         unite_clusters,
         # From here on a block is one thread.
         SplitThreads(target),
+        # Before expressions are simplified: a loop that runs once, then, is its body.
+        serialize_pipelines,
         # Dead branches go before indices are checked: what is never executed is never out of range.
         simplify_expressions,
         check_accesses,
@@ -47,7 +49,6 @@ def cpu_pipeline(target: Target) -> tuple[Pass, ...]:
         split_rows,
         # Before layouts: a tile that grows is laid out as large as it becomes.
         merge_k_steps,
-        serialize_pipelines,
         # After tiles have grown, and before layouts: what is no tile has none.
         ReadInPlace(target),
         # Copies that it adds are turned by the layouts of their tiles.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+from tileworkbench.compiler.analysis.dataflow import may_leave
 from tileworkbench.compiler.analysis.steps import (
     may_be_endless,
     may_take_seconds,
@@ -47,8 +48,7 @@ class ControlFlow(Stores, ABC):
         if values is None:
             return None
         size = len(values) * sum(1 for _ in statements(loop.body))
-        exits = any(isinstance(inner, st.Break | st.Continue) for inner in statements(loop.body))
-        return values if size <= _UNROLL_LIMIT and not exits else None
+        return values if size <= _UNROLL_LIMIT and not may_leave(loop.body) else None
 
     def unrolled(self, loop: st.For) -> None:
         for number in self.trip_count(loop) or ():
