@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
+import tileworkbench as tw
 import tileworkbench.language as T
 from tests.bench.as_written import lowered_as_written
 from tests.bench.test_time_model import MACHINE
@@ -84,6 +86,39 @@ def test_a_smaller_cache_is_never_better() -> None:
 def test_micro_kernels_fetch_ahead() -> None:
     found = predict(matmul(256, 256, 256, "float32", block_M=128, block_N=128, block_K=64))
     assert found.tiles_us < 0.05 * found.compute_us
+
+
+def test_a_packed_tile_that_is_used_once_is_waited_for() -> None:
+    """64 KiB of packed rows, written and read for one row of the product."""
+    sizes = {"block_N": 128, "block_K": 128}
+    one, many = (predict(matmul(64, 128, 128, "float32", block_M=m, **sizes)) for m in (1, 64))
+    assert one.tiles_us > 0.3 * (one.compute_us + one.packing_us)
+    assert many.tiles_us < 0.05 * many.compute_us
+
+
+def test_tiles_from_behind_a_level_do_not_wait_for_it_as_well() -> None:
+    """16 MiB, which no second cache holds: only the rate of the next level counts."""
+    rows, columns = 1024, 4096
+
+    @T.prim_func
+    def turned(X: T.Tensor((rows, columns), "float32"), Y: T.Tensor((rows, columns), "float32")):
+        with T.Kernel(1):
+            tile = T.alloc_shared((rows, columns), "float32")
+            T.copy(X, tile)
+            for i, j in T.Parallel(rows, columns):
+                Y[i, j] = tile[rows - 1 - i, j] + tile[i, j]
+
+    lowered = tw.compile(turned, target="cpu").stats.lowered
+
+    def tiles_us(level: str) -> float:
+        slower = [
+            replace(each, value=each.value / 4) if each.name == level else each
+            for each in MACHINE.ceilings
+        ]
+        return predict_time(lowered, replace(MACHINE, ceilings=tuple(slower)), 1).tiles_us
+
+    assert tiles_us("L2") == pytest.approx(tiles_us("none"), rel=0.02)
+    assert tiles_us("L3") > 1.5 * tiles_us("none")
 
 
 def test_levels_share_what_is_about_as_large_as_a_cache() -> None:

@@ -231,8 +231,35 @@ def test_the_distance_of_single_integers_is_taken_as_it_is_written() -> None:
     lines += ["  %off = sub nsw i32 %wide0, %wide1"]
     lines += ["  %made = call i32 @llvm.abs.i32(i32 %off, i1 false)"]
     costs = costs_of("\n".join(lines))
-    assert costs["%off"].instructions == costs["%made"].instructions == 1
-    assert costs["%made"].busy == ()
+    assert costs["%off"] == costs["%made"] == costs_of("  %x = add i32 %p0, %p1")["%x"]
+
+
+def test_a_core_computes_some_single_integers_in_a_cycle() -> None:
+    sums = "\n".join(f"  %x{at} = add i32 %block, {at}" for at in range(60))
+    few, many = (
+        time_ns(f"define void @code(ptr %p0, i32 %block) {{\n{body}\n  ret void\n}}", {}, CORE)
+        for body in ("\n".join(sums.splitlines()[:20]), sums)
+    )
+    assert many - few == pytest.approx(40 / 4 * CORE.cycles(1), rel=0.05)
+
+
+def test_what_was_loaded_is_made_longer_for_an_address() -> None:
+    """What a loop counts is stepped with its addresses."""
+    costs = costs_of(
+        """  %i = load i32, ptr %p0, align 4
+  %row = mul i32 %i, 40
+  %far = sext i32 %row to i64
+  %near = sext i32 %block to i64
+  %x = getelementptr float, ptr %p1, i64 %far
+  %y = getelementptr float, ptr %p1, i64 %near
+  %inside = icmp ult i32 %i, 16
+  %at = select i1 %inside, ptr %x, ptr @zeros
+  %v = load <8 x float>, ptr %at, align 4
+  %w = load <8 x float>, ptr %y, align 4"""
+    )
+    assert costs["%far"].instructions == 1 and costs["%near"] == FREE
+    # A choice between two addresses needs them by themselves.
+    assert costs["%x"].instructions == 1 and costs["%y"] == FREE
 
 
 @pytest.mark.parametrize("used", ["%off", "%wide0"])

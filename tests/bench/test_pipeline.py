@@ -404,12 +404,32 @@ done:
 
 
 def test_a_store_may_have_changed_what_an_unknown_address_has() -> None:
-    known, float_ = Known({}), Kind(1, 32, True)
+    known, float_ = Known({}, {}), Kind(1, 32, True)
     load, again = (Instruction(name, "load", ("%x",), float_) for name in ("%a", "%b"))
     assert known.note(load, None) is None
     assert known.note(again, None) == "%a"
     known.note(Instruction("", "store", ("%c", "%p0"), float_), Place("%p0", 0))
     assert known.note(again, None) is None
+
+
+def test_the_same_of_what_is_loaded_again_is_computed_once() -> None:
+    """Not if a store came between: then it is another number."""
+
+    def roots(between: str) -> str:
+        return "\n".join(
+            f"""  %x{at} = load <16 x float>, ptr %p1, align 4
+  %d{at} = fdiv <16 x float> %a, %x{at}
+  %r{at} = call <16 x float> @llvm.sqrt.v16f32(<16 x float> %d{at})
+  {between}"""
+            for at in range(2)
+        )
+
+    of = core(16.0, division=100.0, sqrt=100.0)
+    once, twice = (
+        cycles(roots(between), of)
+        for between in ("", "store <16 x float> %a, ptr %p1, align 4")
+    )
+    assert twice == pytest.approx(2 * once, rel=0.05)
 
 
 @functools.cache

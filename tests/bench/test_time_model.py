@@ -42,6 +42,12 @@ def test_twice_the_depth_takes_twice_the_time() -> None:
     assert 1.9 < long.compute_us / short.compute_us < 2.1
 
 
+def test_a_call_takes_longer_the_more_tensors_it_checks_and_makes() -> None:
+    few, many = predict(softmax, 8, 64), predict(add, 8, 64)
+    assert many.overhead_us > few.overhead_us + 0.5
+    assert few.overhead_us > 5
+
+
 def test_an_elementwise_kernel_moves_each_byte_once() -> None:
     found = predict(add, 1024, 1024)
     # What is stored to is fetched first; caches give lines back meanwhile.

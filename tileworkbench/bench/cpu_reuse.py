@@ -253,11 +253,12 @@ def _leaf(stmt: st.Stmt, site: int, names: Mapping[Var, set[Var]]) -> Piece:
             moves |= _variables(index, names)
         if stored:
             piece.written.add(buffer)
-    if isinstance(stmt, tile.MicroGemm | tile.Pack):  # which fetch ahead of their use, and no rows
+    is_whole = isinstance(stmt, tile.MicroGemm | tile.Pack)  # tensors are fetched in other orders
+    if is_whole:
         piece.extents.clear()
-        return piece
     for buffer, bytes_ in piece.touched.items():
-        piece.missed[site, buffer] = bytes_ * _factor(piece, buffer)
+        if not is_whole or buffer.scope != "global":
+            piece.missed[site, buffer] = bytes_ * _factor(piece, buffer)
     piece.accessed = dict(piece.missed)
     return piece
 

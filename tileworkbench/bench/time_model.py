@@ -42,16 +42,18 @@ from tileworkbench.compiler.analysis.effects import constant_buffers
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.analysis.streaming import fetched_loads
 from tileworkbench.compiler.device.host import processor
-from tileworkbench.compiler.device.host.llvm import optimized_text
+from tileworkbench.compiler.device.host.llvm import optimized_and_assembly
 from tileworkbench.compiler.diagnostics import ArgumentError, line_in
 from tileworkbench.compiler.emit.llvm.program import generate
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.expr import Buffer
 from tileworkbench.compiler.ir.program import Program, Stage
 
-# Microseconds of a call and of a block; nanoseconds per byte of a fresh page, which the C library
-# asks the system for from so many bytes on.
-_CALL_US, _WAKE_US, _BLOCK_US = 6.0, 3.0, 0.0006
+# Microseconds of a call, of each argument that it checks and each output that it makes, and of a
+# block; nanoseconds per byte of a fresh page, which the C library asks the system for from so many
+# bytes on.
+_CALL_US, _ARGUMENT_US, _OUTPUT_US = 4.0, 0.85, 1.75
+_WAKE_US, _BLOCK_US = 3.0, 0.0006
 _FRESH_NS, _FRESH_BYTES = 0.15, 32 << 20
 _CORE, _NEAR, _MEMORY = "core", "near", "memory"  # what parts keep busy
 _WALKED = 5  # blocks of a grid whose code is walked
@@ -122,15 +124,14 @@ def predict_time(
     model = _Model(machine, lowered, file, rates, memory)
     works = tuple(grids(lowered, model.rates))
     used = max((model.launch(at, grid, threads) for at, grid in enumerate(works)), default=1)
-    fresh = sum(
-        size
-        for param in lowered.params
-        if param.output and (size := bytes_of(param.value)) >= _FRESH_BYTES
-    )
-    wake = _WAKE_US if used > 1 else 0.0
-    overhead = _CALL_US + wake + model.block_us + fresh * _FRESH_NS / 1e3
+    outputs = [param.value for param in lowered.params if param.output]
+    fresh = sum(size for value in outputs if (size := bytes_of(value)) >= _FRESH_BYTES)
+    arguments = len(lowered.params) - len(outputs)
+    call = _CALL_US + _ARGUMENT_US * arguments + _OUTPUT_US * len(outputs)
+    launch = call + (_WAKE_US if used > 1 else 0.0) + model.block_us
+    overhead = launch + fresh * _FRESH_NS / 1e3
     memory_us, tensor_us = model.add_memory(works, used)
-    model.parts.append(model.launch_part(_CALL_US + wake + model.block_us))
+    model.parts.append(model.launch_part(launch))
     clears = "clears new memory for the outputs: the system does that for large ones"
     model.parts.append(Part("fresh pages", fresh * _FRESH_NS / 1e3, finding=clears))
     alone = model.alone(tensor_us)
@@ -170,7 +171,8 @@ class _Model:
         core = Core(self.rates, isa.vector_bits, fused_ns, dots_ns, isa.fma)
         module = generate(lowered, isa)
         self.entries = [launch.entry for launch in module.launches]
-        self.blocks = BlockTimes(optimized_text(module.text, assumed_target.get()), core)
+        text, assembly = optimized_and_assembly(module.text, assumed_target.get())
+        self.blocks = BlockTimes(text, core, assembly)
         self.compute_us = self.packing_us = self.tiles_us = self.block_us = 0.0
         self.moved: Moved = {}
         self.stored: dict[tuple[int, Buffer], float] = {}
@@ -305,13 +307,18 @@ class _Model:
         computes: dict[int, float] = {}
         for (site, _), spent in grid.block.spent.items():
             computes[site] = computes.get(site, 0.0) + rounds * spent.time_ns / 1e3
-        for inner, level in itertools.pairwise(self.levels):
+        for (site, dtype), operations in grid.block.products.items():
+            product_us = rounds * operations / self.peak(dtype) / 1e3
+            computes[site] = computes.get(site, 0.0) + product_us
+        pairs = tuple(itertools.pairwise(self.levels))
+        missed = [self.misses(grid, sizes[inner]) for inner, _ in pairs]
+        for (inner, level), misses, behind in zip(pairs, missed, [*missed[1:], {}], strict=False):
             rate = self.machine.find(level, BANDWIDTH, workers)
             if rate is None:
                 continue
-            size = sizes[inner]
-            reused = grid.reused.get(size) or Reused(grid.loop, dict(grid.env), size)
-            for site, bytes_ in reused.tile_misses().items():
+            for site, all_ in misses.items():
+                # What comes from behind the level, too, takes that one's time.
+                bytes_ = max(all_ - behind.get(site, 0.0), 0.0)
                 # A line's own arithmetic goes on meanwhile; what the next lines do waits for it.
                 busy = computes.get(site, 0.0)
                 waiting = rounds * bytes_ * workers / rate.value / 1e3
@@ -327,6 +334,11 @@ class _Model:
                 line = self.line(site)
                 part = Part("tiles", time_us, _CORE, line, finding, time_us, remedy)
                 self.parts.append(part)
+
+    def misses(self, grid: GridWork, cache: float) -> dict[int, float]:
+        """Bytes of tiles that a block fetches from behind a cache of so many bytes, by site."""
+        reused = grid.reused.get(cache) or Reused(grid.loop, dict(grid.env), cache)
+        return reused.tile_misses()
 
     @property
     def work_us(self) -> float:

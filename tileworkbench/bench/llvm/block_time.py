@@ -6,8 +6,8 @@ hands instructions to a core that executes them out of order (`pipeline.py`): a 
 loop, until the core is full of them, and as many again, which stand for all that are left. Of loops
 around others those in the middle are walked.
 
-What is left out: registers that are spilled, decoding, mispredicted branches. Data are taken to be
-in the innermost cache; `time_model` adds what lies behind it.
+What is left out: decoding, mispredicted branches. Data are taken to be in the innermost cache;
+`time_model` adds what lies behind it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 
 from tileworkbench.bench.cpu_ports import AHEAD
+from tileworkbench.bench.llvm.assembly import UNKNOWN, Machine, lines_of, machine_code
 from tileworkbench.bench.llvm.core import Core
 from tileworkbench.bench.llvm.costs import Costs
 from tileworkbench.bench.llvm.instructions import (
@@ -79,14 +80,18 @@ class Work:
 
 
 class BlockTimes:
-    """The times of blocks of a module. `text` is LLVM IR as `optimized_text` gives it."""
+    """The times of blocks of a module. `text` is LLVM IR as `optimized_text` gives it, `assembly`
+    what LLVM makes of it, if that is known.
+    """
 
-    def __init__(self, text: str, core: Core) -> None:
+    def __init__(self, text: str, core: Core, assembly: str = "") -> None:
         self.functions, self.core = parse_functions(text), core
+        self.lines = lines_of(assembly)
         self._shapes: dict[str, Shape] = {}
         self._costs: dict[str, Costs] = {}
         self._called: dict[tuple[object, ...], list[Work]] = {}
         self._constant: dict[Loop, frozenset[str]] = {}
+        self._machine: dict[str, Mapping[Loop | None, Machine]] = {}
 
     def block_work(self, name: str, numbers: Iterable[int]) -> list[Work]:
         """The pieces of a block of the function `name`, the mean of blocks of these numbers. Where
@@ -127,6 +132,14 @@ class BlockTimes:
             self._constant[loop] = constant_in(self.functions[name], self.shape(name), loop)
         return self._constant[loop]
 
+    def machine(self, name: str) -> Mapping[Loop | None, Machine]:
+        """What the loops of a function become in machine code."""
+        if name not in self._machine:
+            lines = self.lines.get(name, ())
+            about = self.functions[name], self.shape(name), self.costs(name)
+            self._machine[name] = machine_code(lines, *about)
+        return self._machine[name]
+
     def called(self, name: str, values: Mapping[str, Value]) -> list[Work]:
         """The pieces of a call, which are the same for the same numbers and places in a line."""
         known = {
@@ -150,8 +163,9 @@ class _Walk:
         self.values, self.pipeline, self.result = values, pipeline, ""
         self.works: list[Work] = []
         self.work, self.cut_ns, self.cut_at = Work(), pipeline.retired_ns, pipeline.instructions
-        self.known = Known(self.costs.defined)
+        self.known = Known(self.costs.defined, self.costs.users)
         self.again = set[Loop]()  # that are past their first iteration
+        self.left = defaultdict[Loop | None, float](float)  # instructions that are still to be seen
 
     def whole(self) -> list[Work]:
         """A block among many of its kind."""
@@ -217,12 +231,23 @@ class _Walk:
                 self.cut()
                 taken = self.loop(inner[label], times, came.get(label))
             else:
+                before = self.pipeline.instructions
                 taken = self.block(label, times, came.get(label), loop)
+                self.fill_up(label, times, loop, self.pipeline.instructions - before)
             for (start, end), share in taken.items():
                 if end in labels and (loop is None or end != loop.header):
                     often[end] = often.get(end, 0.0) + times * share
                     came.setdefault(end, start)
         self.cut()
+
+    def fill_up(self, label: str, times: float, loop: Loop | None, seen: float) -> None:
+        """A block of which so many instructions were seen has as many as its machine code has."""
+        machine = self.times.machine(self.function.name).get(loop, UNKNOWN)
+        all_ = times * machine.instructions * len(self.function.blocks[label])
+        left = self.left[loop] = self.left[loop] + all_ - seen
+        if left > 0:
+            self.pipeline.issue(left)
+            self.left[loop] = 0.0
 
     def cut(self) -> None:
         """What comes now is another piece."""
@@ -239,7 +264,9 @@ class _Walk:
         if not self.falls_into(label):
             self.known.clear()
         constant = self.constant(loop)
+        machine = self.times.machine(self.function.name).get(loop, UNKNOWN)
         for each in self.function.blocks[label]:
+            self.pipeline.add(machine.more, times)
             if each.name in constant:
                 continue
             if each.op == "phi":
@@ -302,6 +329,9 @@ class _Walk:
                 return
             if isinstance(place, Place) and _TENSOR.match(place.base):
                 self.work.bytes_[place.base] += times * each.kind.bytes_
+        elif each.name and (same := self.known.again(each)) is not None:
+            self.pipeline.pass_on([(each.name, same)])
+            return
         lines = self.lines(each, place)
         if times >= _RARE:
             self.pipeline.execute(each, place, times, lines)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from tileworkbench.bench.llvm.core import Core
 from tileworkbench.bench.llvm.instructions import Function, Instruction, Kind
@@ -41,6 +41,7 @@ from tileworkbench.bench.operation_rates import (
 from tileworkbench.compiler.fast_dataclass import dataclass
 
 ARITHMETIC, MULTIPLY, ADD, LANES = "arithmetic", "multiply", "add", "lanes"
+SCALARS = "integers"
 LOADS, STORES, ACCESSES, DIVIDER, DIVIDER_OF_INTEGERS = (
     *("load", "store", "access", "divider", "integer divider"),
 )
@@ -53,7 +54,8 @@ ISSUED = 6.0  # instructions a cycle
 # of the C library.
 _LOADED, _CONSTANT_QUOTIENT, _QUOTIENT, _DIVIDES, _ATOMIC = 5.0, 5.0, 12.0, 6.0, 20.0
 _SCATTERED, _LIBRARY = 1.0, 40.0
-_GATHERED = 2.5  # instructions of a lane that is gathered
+_GATHERED, _GATHERED_BITS = 2.5, 32  # instructions of a lane that is gathered; of the shortest
+_INTEGERS = 4.0  # integers in a cycle
 _TILE_ROWS = 16  # of AMX
 _LATE = 4.0  # quotients and roots, in additions
 _LANE_BITS = 128  # of a register, between which moves take longer
@@ -110,10 +112,15 @@ class Costs:
     def usual(self, each: Instruction) -> Cost:
         """What any port for arithmetic does with integers."""
         if each.kind.lanes <= 1:
-            return Cost((), 1.0, (self.cycle_ns,))
+            return self.scalar()
         registers = self.core.registers(each.kind)
         time_ns = registers * self.core.part(SIMPLE, each.kind) * self.core.rates.of(INTEGER)
         return Cost(((ARITHMETIC, time_ns),), registers, (self.cycle_ns,))
+
+    def scalar(self, count: float = 1.0, cycles: float = 1.0) -> Cost:
+        """So many instructions on single integers, of which a core does some in a cycle."""
+        time_ns = count * self.cycle_ns / _INTEGERS
+        return Cost(((SCALARS, time_ns),), count, (self.core.cycles(cycles),))
 
     def uses(self, each: Instruction) -> int:
         """How often a result is used."""
@@ -195,6 +202,20 @@ class Costs:
             and users[0].is_contract
         )
 
+    def floats(self, each: Instruction) -> Iterator[tuple[str, float]]:
+        """Bytes of vectors that an instruction multiplies ("fmul") or adds ("fadd")."""
+        size = float(each.kind.bytes_)
+        if each.op == "fmul" and not self.is_fused(each.name):
+            yield "fmul", size
+        elif each.op in ("fadd", "fsub"):
+            yield ("fmul" if any(map(self.is_fused, each.args)) else "fadd"), size
+        elif each.detail.startswith(("llvm.fma", "llvm.fmuladd")):
+            yield "fmul", size
+        elif each.detail.startswith("llvm.vector.reduce.fadd"):
+            kind = named_kind(each)
+            for half in range(1, kind.lanes.bit_length()):
+                yield "fadd", kind.bytes_ / 2**half
+
     def integer_product(self, each: Instruction) -> Cost:
         if each.kind.lanes <= 1 or each.kind.bits <= 16:
             return self.usual(each)
@@ -209,8 +230,10 @@ class Costs:
         """
         if each.op == "select" and self.is_larger(each):
             return self.measured(LARGER, each.kind)
-        if each.mask or (each.op == "select" and each.kind.lanes <= 1 and not each.kind.is_float):
-            return Cost((), 0.0 if each.mask else 1.0, (0.0 if each.mask else self.cycle_ns,))
+        if each.mask:
+            return FREE
+        if each.op == "select" and each.kind.lanes <= 1 and not each.kind.is_float:
+            return self.scalar()
         return self.arithmetic(each, "", self.cycle_ns)
 
     def quotient(self, each: Instruction) -> Cost:
@@ -225,7 +248,7 @@ class Costs:
 
     def integer_quotient(self, each: Instruction) -> Cost:
         if each.args[1].lstrip("-").isdigit():  # becomes a product
-            return Cost((), 4.0, (self.core.cycles(_CONSTANT_QUOTIENT),))
+            return self.scalar(4.0, _CONSTANT_QUOTIENT)
         busy = ((DIVIDER_OF_INTEGERS, self.core.cycles(_DIVIDES)),)
         return Cost(busy, 2.0, (self.core.cycles(_QUOTIENT),))
 
@@ -233,7 +256,7 @@ class Costs:
         if each.kind.lanes > 1:
             return self.compared(each)
         is_branch = [user.op for user in self.users.get(each.name, ())] == ["br"]
-        return Cost((), 0.0 if is_branch else 1.0, (self.cycle_ns,))
+        return Cost((), 0.0, (self.cycle_ns,)) if is_branch else self.scalar()
 
     def is_larger(self, each: Instruction) -> bool:
         """Whether a choice is between floats that its condition compares."""
@@ -262,13 +285,29 @@ class Costs:
         return self.measured(name, wider(each), instructions=2.0)
 
     def extension(self, each: Instruction) -> Cost:
-        """Integers of other widths; those of addresses are part of them."""
+        """Integers of other widths, free in an address unless they were loaded."""
         users = self.users.get(each.name, ())
+        if each.kind.lanes <= 1 and each.op == "sext" and self.is_loaded(each.args[0]):
+            return self.scalar()
         if each.kind.lanes <= 1 or any(map(self.is_narrow_distance, users)):
             return FREE
         kind = wider(each)
         registers = self.core.registers(kind)
         return Cost(self.mixed(SHUFFLE, registers, kind), registers, (self.cycle_ns,))
+
+    def is_loaded(self, name: str) -> bool:
+        """Whether an integer is computed of one that was loaded, which no loop counts."""
+        made = self.defined.get(name)
+        while made is not None and made.op in ("add", "sub", "mul", "shl", "or"):
+            made = self.defined.get(made.args[0])
+        return made is not None and made.op == "load"
+
+    def address(self, each: Instruction) -> Cost:
+        """An address is part of the loads and stores there; a choice of two needs them before."""
+        users = self.users.get(each.name, ())
+        if any(user.op == "select" for user in users) and each.kind.lanes == 1:
+            return self.scalar()
+        return FREE
 
     def difference(self, each: Instruction) -> Cost:
         return FREE if self.is_narrow_distance(each) else self.usual(each)
@@ -440,9 +479,14 @@ class Costs:
         return self.measured(CONVERSION, each.kind)
 
     def gather(self, each: Instruction) -> Cost:
-        """Lane by lane: an address out of a vector, and an element into one."""
+        """Lane by lane: an address out of a vector, and an element into one. LLVM writes it out,
+        but for lanes that a condition chooses, which the core does by itself.
+        """
         registers, moves = each.kind.lanes * 32 / self.core.vector_bits, _GATHERED * each.kind.lanes
-        busy = (*self.busy(moves, kind=_ONE), (LOADS, registers * self.core.rates.of(GATHER)))
+        loads = (LOADS, registers * self.core.rates.of(GATHER))
+        own = self.busy(moves, kind=_ONE)
+        is_chosen = each.args[-2].startswith("%") and each.kind.bits >= _GATHERED_BITS
+        busy = (loads, *own) if is_chosen else (*own, loads)
         return Cost(busy, moves, (self.core.cycles(_ATOMIC),))
 
     def stored_lanes(self, each: Instruction) -> Cost:
@@ -501,10 +545,11 @@ _OPERATIONS: Mapping[str, Costing] = {
         "call": Costs.call,
     },
     **dict.fromkeys(("insertelement", "extractelement"), Costs.element),
+    "getelementptr": Costs.address,
     **dict.fromkeys(("cmpxchg", "atomicrmw"), Costs.atomic),
     **dict.fromkeys(
         (
-            *("bitcast", "freeze", "getelementptr", "alloca", "ptrtoint", "inttoptr", "fence"),
+            *("bitcast", "freeze", "alloca", "ptrtoint", "inttoptr", "fence"),
             *("ret", "unreachable", "phi"),
         ),
         Costs.free,

@@ -1,10 +1,11 @@
-"""What registers have of memory: in code without branches LLVM loads nothing again that no store
-may have changed.
+"""What registers have: in code without branches LLVM loads nothing again that no store may have
+changed, and computes nothing again of what it has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tileworkbench.bench.llvm.instructions import Instruction, Kind
 from tileworkbench.bench.llvm.values import Place, Value
@@ -18,13 +19,17 @@ class Known:
     point to is never the same.
     """
 
-    def __init__(self, defined: Mapping[str, Instruction]) -> None:
-        self._defined = defined  # instructions by their names
+    def __init__(
+        self, defined: Mapping[str, Instruction], users: Mapping[str, Sequence[Instruction]]
+    ) -> None:
+        self._defined, self._users = defined, users  # instructions by their names, and of operands
         self._names: dict[str, dict[_Access, str]] = {}
         self._elsewhere: dict[tuple[str, Kind], str] = {}  # by the name of an unknown address
-        # What loads gave by their names, and vectors of which others are put together again.
+        # Other names of loads and of what was computed again, the vectors that others are put
+        # together from again, and what was computed.
         self._same: dict[str, str] = {}
         self._whole: dict[str, str] = {}
+        self._made: set[str] = set()
 
     def clear(self) -> None:
         """Anything may have changed."""
@@ -32,6 +37,7 @@ class Known:
         self._elsewhere.clear()
         self._same.clear()
         self._whole.clear()
+        self._made.clear()
 
     def note(self, each: Instruction, place: Value | None) -> str | None:
         """Note a load, a store or an element that is put into a vector; the name of what it makes,
@@ -52,6 +58,20 @@ class Known:
             return None
         self._same[each.name] = first
         return first
+
+    def again(self, each: Instruction) -> str | None:
+        """The result of the same operation on the same values, where it is one that was made."""
+        self._made.add(each.name)
+        if not self._same or self._same.keys().isdisjoint(each.args):
+            return None
+        args = tuple(self._same.get(arg, arg) for arg in each.args)
+        alike = replace(each, name="", args=args)
+        for made in self._users.get(next(arg for arg in args if arg.startswith("%")), ()):
+            is_before = made is not each and made.name in self._made
+            if is_before and replace(made, name="") == alike:
+                self._same[each.name] = made.name
+                return made.name
+        return None
 
     def _together(self, each: Instruction) -> str | None:
         """The vector whose elements an `insertelement` puts where they were in it, as those before

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tileworkbench.bench.cpu_ports import AHEAD
+from tileworkbench.bench.llvm.assembly import KINDS
 from tileworkbench.bench.llvm.costs import ARITHMETIC, ISSUED, MEMORY, Cost, Costs
-from tileworkbench.bench.llvm.instructions import Instruction
+from tileworkbench.bench.llvm.instructions import Instruction, Kind
 from tileworkbench.bench.llvm.values import Place, Value
 from tileworkbench.bench.operation_rates import CHAIN, FORWARD
 from tileworkbench.compiler.fast_dataclass import dataclass
@@ -120,6 +121,9 @@ class Pipeline:
         self._vectors = 0.0
         self._ports: dict[str, Port] = {}
         self._steps: dict[int, _Step] = {}
+        whole = Kind(self.register_bytes // 4, 32)
+        self._owed = [0.0] * len(KINDS)
+        self._more = tuple(Instruction("", op, ("", ""), whole) for op in KINDS)
 
     def pass_on(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Values that are others, and there when those are: names and what they stand for."""
@@ -162,6 +166,14 @@ class Pipeline:
         step = self._step(each)
         self._enter(step, times)
         self._begin([self._entered_ns] * step.registers, step, times, lines)
+
+    def add(self, more: Sequence[float], times: float) -> None:
+        """So many times as many bytes of each of `KINDS` more, for which nothing waits."""
+        for at, size in enumerate(more):
+            self._owed[at] += size * times
+            if self._owed[at] >= self.register_bytes:
+                self.skip(self._more[at], self._owed[at] / self.register_bytes, 1.0)
+                self._owed[at] = 0.0
 
     @property
     def busy(self) -> list[float]:
