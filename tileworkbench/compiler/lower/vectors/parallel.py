@@ -6,7 +6,7 @@ step for a vector of iterations, and a serial loop in the body may go outside th
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from tileworkbench.compiler.analysis.access import (
@@ -63,6 +63,10 @@ _SCORES = {
     (Motion.STRIDED, True): -6,
 }
 _WORTH = 8  # operations on vectors that make up for a point of scattered reads
+# Operations of a lane that is accessed by itself, and of a vector that an operation is on: several,
+# as integers are as wide as the widest of them. What is gained at least where memory likes no
+# dimension.
+_APART, _REGISTERS, _GAIN = 3.0, 2.0, 1.5
 
 
 def infer_layout(op: Parallel, context: Context) -> tuple[Vote, ...]:
@@ -162,7 +166,7 @@ def choose(op: Parallel, context: Context, but: Collection[Buffer] = ()) -> Plan
     widest = max((max(access.buffer.dtype.bits, 8) for access in accesses), default=0)
     if not widest or not any(access.writes for access in accesses):
         return None
-    best, best_score = None, 0
+    best, best_score, spare, most = None, 0, None, _GAIN
     chains = CHAINS if _is_long(op) else 1
     for at in reversed(range(len(op.vars))):
         extent = const_int(op.extents[at])
@@ -181,7 +185,23 @@ def choose(op: Parallel, context: Context, but: Collection[Buffer] = ()) -> Plan
             score += _operations(op.body, varying | {op.vars[at]}) // _WORTH
         if score > best_score:
             best, best_score = Plan(at, lanes), score
-    return best
+        elif best is None and (gain := _gain(op, moves, varying | {op.vars[at]}, lanes)) > most:
+            spare, most = Plan(at, lanes), gain
+    return best or spare
+
+
+def _gain(
+    op: Parallel, moves: Sequence[tuple[Motion, bool]], varying: frozenset[Var], lanes: int
+) -> float:
+    """How many times as many operations single iterations take as vectors, whose scattered lanes
+    are accessed one by one; none where one element is written by several.
+    """
+    if any(move not in _SCORES for move in moves):
+        return 0.0
+    operations = _operations(op.body, varying)
+    lanes_apart = sum(motion is Motion.SCATTERED for motion, _ in moves)
+    one = operations + len(moves)
+    return lanes * one / (_REGISTERS * one + _APART * lanes * lanes_apart)
 
 
 def _operations(body: Stmt, varying: frozenset[Var]) -> int:
