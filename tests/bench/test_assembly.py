@@ -9,7 +9,7 @@ import pytest
 
 import tileworkbench as tw
 from tests.bench.test_llvm_code import CORE, function_of
-from tileworkbench.bench.llvm.assembly import KINDS, Machine, lines_of, machine_code
+from tileworkbench.bench.llvm.assembly import KINDS, LoopCode, lines_of, machine_code
 from tileworkbench.bench.llvm.block_time import BlockTimes
 from tileworkbench.bench.llvm.costs import ISSUED, Costs
 from tileworkbench.bench.llvm.instructions import Function
@@ -53,7 +53,7 @@ code:                                   # @code
 """
 
 
-def read(more: str = "", body: str = BODY, text: str = TEXT) -> Mapping[str, Machine]:
+def read(more: str = "", body: str = BODY, text: str = TEXT) -> Mapping[str, LoopCode]:
     """The loops of `code` by their headers."""
     function: Function = function_of(body)
     lines = lines_of(text.replace("{more}", more))["code"]
@@ -61,9 +61,9 @@ def read(more: str = "", body: str = BODY, text: str = TEXT) -> Mapping[str, Mac
     return {loop.header: each for loop, each in found.items() if loop is not None}
 
 
-def bytes_of(machine: Machine) -> dict[str, float]:
+def bytes_of(code: LoopCode) -> dict[str, float]:
     """Bytes of an iteration beyond the IR."""
-    return {kind: size * COUNT for kind, size in zip(KINDS, machine.more, strict=True) if size}
+    return {kind: size * COUNT for kind, size in zip(KINDS, code.more, strict=True) if size}
 
 
 def test_what_the_ir_says_is_nothing_more() -> None:
@@ -136,5 +136,5 @@ def test_the_loops_of_kernels_are_known_again(program: Any) -> None:
     blocks = [name for name in times.functions if name.endswith("_block")]
     assert blocks
     for name in blocks:
-        loops = set(times.machine(name))
+        loops = set(times.code(name))
         assert loops == {None, *times.shape(name).loops.values()}

@@ -18,13 +18,13 @@ from tileworkbench.bench.llvm.instructions import Function, Instruction
 from tileworkbench.bench.llvm.loops import Loop, Shape, constant_in
 from tileworkbench.compiler.fast_dataclass import dataclass
 
-_FUNCTION = re.compile(r"(?!L)_?([A-Za-z]\w*):")
+_FUNCTION = re.compile(r"_?([A-Za-z]\w*):")
 _LABEL = re.compile(r"(\.?LBB\w+):")
 _JUMP = re.compile(r"\tj\w+\t(\.?LBB\w+)")
 _BRANCH, _INSTRUCTION = re.compile(r"\tj(?!mp)"), re.compile(r"\t[a-z]")
 _VECTOR = re.compile(r"%([xyz])mm")
-_STACK, _CONSTANT = re.compile(r"\(%r[sb]p\b[^)]*\)$"), re.compile(r"\(%rip\)")
-_STACKED = re.compile(r"\(%r[sb]p\b")
+_TO_STACK, _CONSTANT = re.compile(r"\(%r[sb]p\b[^)]*\)$"), re.compile(r"\(%rip\)")
+_STACK = re.compile(r"\(%r[sb]p\b")
 _BYTES = {"x": 16, "y": 32, "z": 64}
 _PRODUCT = re.compile(r"\tv(mul|fn?m(add|sub)\d*)[ps][sd]\t")
 _SUM = re.compile(r"\tv(add|sub)[ps][sd]\t")
@@ -34,17 +34,17 @@ _LEAST = 32  # bytes that an operation takes as long for as for fewer
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
-    """The code of a loop, without the loops inside, for each instruction of the IR: instructions,
-    and bytes of vectors that are loaded from the stack, or as constants, stored to it, multiplied
-    and added, beyond what the IR says.
+class LoopCode:
+    """The code of a loop, without the loops inside, for each instruction of the IR: how many
+    instructions, and `more` bytes of vectors than the IR says, by `KINDS`: loaded from the stack or
+    as constants, stored to the stack, multiplied and added.
     """
 
     instructions: float = 0.0
     more: tuple[float, ...] = (0.0,) * len(KINDS)
 
 
-UNKNOWN = Machine()
+UNKNOWN = LoopCode()
 
 
 def lines_of(text: str) -> dict[str, list[str]]:
@@ -52,7 +52,7 @@ def lines_of(text: str) -> dict[str, list[str]]:
     functions: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in text.splitlines():
-        if match := _FUNCTION.match(line):
+        if not _LABEL.match(line) and (match := _FUNCTION.match(line)):
             lines = functions.setdefault(match[1], [])
         elif "Lfunc_end" in line:
             lines = []
@@ -62,7 +62,7 @@ def lines_of(text: str) -> dict[str, list[str]]:
 
 def machine_code(
     lines: Sequence[str], function: Function, shape: Shape, costs: Costs
-) -> Mapping[Loop | None, Machine]:
+) -> Mapping[Loop | None, LoopCode]:
     """What the loops of a function, and the code in none of them (None), are in assembly."""
     loops = sorted(shape.loops.values(), key=lambda each: shape.order[each.header])
     spans = _spans(lines)
@@ -74,7 +74,7 @@ def machine_code(
         here = _in_assembly(part)
         each = 1 / max(own[loop, ""], 1.0)
         more = tuple(max(here[kind] - own[loop, kind], 0.0) * each for kind in KINDS)
-        made[loop] = Machine(here[""] * each, more)
+        made[loop] = LoopCode(here[""] * each, more)
     return made
 
 
@@ -121,9 +121,9 @@ def _in_assembly(lines: Sequence[str]) -> defaultdict[str, float]:
         if not registers:
             continue
         size = max(_BYTES[each] for each in registers)
-        if _STACK.search(line):
+        if _TO_STACK.search(line):
             total["store"] += size
-        elif _STACKED.search(line):
+        elif _STACK.search(line):
             total["load"] += size
         elif _CONSTANT.search(line):
             total["load"] += size / 2 if "broadcast" in line or "{1to" in line else size

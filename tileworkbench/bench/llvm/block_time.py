@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 
 from tileworkbench.bench.cpu_ports import AHEAD
-from tileworkbench.bench.llvm.assembly import UNKNOWN, Machine, lines_of, machine_code
+from tileworkbench.bench.llvm.assembly import UNKNOWN, LoopCode, lines_of, machine_code
 from tileworkbench.bench.llvm.core import Core
 from tileworkbench.bench.llvm.costs import Costs
 from tileworkbench.bench.llvm.instructions import (
@@ -91,7 +91,7 @@ class BlockTimes:
         self._costs: dict[str, Costs] = {}
         self._called: dict[tuple[object, ...], list[Work]] = {}
         self._constant: dict[Loop, frozenset[str]] = {}
-        self._machine: dict[str, Mapping[Loop | None, Machine]] = {}
+        self._code: dict[str, Mapping[Loop | None, LoopCode]] = {}
 
     def block_work(self, name: str, numbers: Iterable[int]) -> list[Work]:
         """The pieces of a block of the function `name`, the mean of blocks of these numbers. Where
@@ -132,13 +132,13 @@ class BlockTimes:
             self._constant[loop] = constant_in(self.functions[name], self.shape(name), loop)
         return self._constant[loop]
 
-    def machine(self, name: str) -> Mapping[Loop | None, Machine]:
+    def code(self, name: str) -> Mapping[Loop | None, LoopCode]:
         """What the loops of a function become in machine code."""
-        if name not in self._machine:
+        if name not in self._code:
             lines = self.lines.get(name, ())
             about = self.functions[name], self.shape(name), self.costs(name)
-            self._machine[name] = machine_code(lines, *about)
-        return self._machine[name]
+            self._code[name] = machine_code(lines, *about)
+        return self._code[name]
 
     def called(self, name: str, values: Mapping[str, Value]) -> list[Work]:
         """The pieces of a call, which are the same for the same numbers and places in a line."""
@@ -242,8 +242,8 @@ class _Walk:
 
     def fill_up(self, label: str, times: float, loop: Loop | None, seen: float) -> None:
         """A block of which so many instructions were seen has as many as its machine code has."""
-        machine = self.times.machine(self.function.name).get(loop, UNKNOWN)
-        all_ = times * machine.instructions * len(self.function.blocks[label])
+        code = self.times.code(self.function.name).get(loop, UNKNOWN)
+        all_ = times * code.instructions * len(self.function.blocks[label])
         left = self.left[loop] = self.left[loop] + all_ - seen
         if left > 0:
             self.pipeline.issue(left)
@@ -264,9 +264,9 @@ class _Walk:
         if not self.falls_into(label):
             self.known.clear()
         constant = self.constant(loop)
-        machine = self.times.machine(self.function.name).get(loop, UNKNOWN)
+        code = self.times.code(self.function.name).get(loop, UNKNOWN)
         for each in self.function.blocks[label]:
-            self.pipeline.add(machine.more, times)
+            self.pipeline.add(code.more, times)
             if each.name in constant:
                 continue
             if each.op == "phi":

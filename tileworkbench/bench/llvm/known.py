@@ -66,7 +66,8 @@ class Known:
             return None
         args = tuple(self._same.get(arg, arg) for arg in each.args)
         alike = replace(each, name="", args=args)
-        for made in self._users.get(next(arg for arg in args if arg.startswith("%")), ()):
+        of = next((arg for arg in args if arg.startswith("%")), "")
+        for made in self._users.get(of, ()):
             is_before = made is not each and made.name in self._made
             if is_before and replace(made, name="") == alike:
                 self._same[each.name] = made.name
