@@ -16,7 +16,7 @@ from typing import Any
 
 from two_ways import compare_cases, compiled_with
 
-from tileworkbench.compiler.passes.simplify_expressions import simplify_expressions
+from tileworkbench.compiler.passes.serialize_pipelines import serialize_pipelines
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
 
 def with_loops(program: Any, target: str) -> Any:
     """The kernel with its loops of one iteration."""
-    return compiled_with(sys.modules[simplify_expressions.__module__], "LOOPS", {}, program, target)
+    return compiled_with(sys.modules[serialize_pipelines.__module__], "LOOPS", {}, program, target)
 
 
 if __name__ == "__main__":

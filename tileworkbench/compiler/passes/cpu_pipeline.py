@@ -40,7 +40,7 @@ def cpu_pipeline(target: Target) -> tuple[Pass, ...]:
         unite_clusters,
         # From here on a block is one thread.
         SplitThreads(target),
-        # Before expressions are simplified: a loop that runs once, then, is its body.
+        # Before expressions are simplified, which folds the numbers of loops that ran once.
         serialize_pipelines,
         # Dead branches go before indices are checked: what is never executed is never out of range.
         simplify_expressions,

@@ -18,17 +18,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tileworkbench.compiler.analysis.dataflow import leaves_early
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.analysis.simplify import EXPRESSIONS
 from tileworkbench.compiler.ir import tile
-from tileworkbench.compiler.ir.build import const, const_int
+from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Binary, Const
-from tileworkbench.compiler.ir.loops import iterations
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import Rewriter, substitute, with_body
+from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
 from tileworkbench.compiler.ir.rules import Rule, Rules
-from tileworkbench.compiler.ir.stmt import Assume, For, If, LoopKind, Seq, Stmt
+from tileworkbench.compiler.ir.stmt import Assume, For, If, Seq, Stmt
 from tileworkbench.compiler.ir.types import BOOL
 from tileworkbench.compiler.passes.optional import optional
 
@@ -36,8 +34,6 @@ from tileworkbench.compiler.passes.optional import optional
 @optional("short index arithmetic; branches that are never taken stay")
 def simplify_expressions(program: Program) -> Program:
     """Fold what ranges decide: comparisons, divisions, minima, selections and branches."""
-    # Before the rest, which then folds what the numbers of their variables decide.
-    program = with_body(program, Rewriter(rewrite_stmt=Rules(LOOPS))(program.body))
     ranges = Ranges(program)
     simplify = _Except(Rules(EXPRESSIONS, ranges), Rules(STATEMENTS, ranges))
     return with_body(program, simplify(program.body))
@@ -48,17 +44,6 @@ class _Except(Rewriter):
 
     def __call__(self, root: Any) -> Any:
         return root if isinstance(root, Assume) else super().__call__(root)
-
-
-def run_once(stmt: For) -> Stmt | None:
-    """A serial loop that runs once is its body, with the number that its variable is."""
-    values = iterations(stmt)
-    if values is None or len(values) != 1 or leaves_early(stmt.body):
-        return None
-    if stmt.kind not in (LoopKind.SERIAL, LoopKind.UNROLLED):
-        return None
-    body: Stmt = substitute(stmt.body, {stmt.var: const(values[0], stmt.var.dtype)})
-    return body
 
 
 def take_decided_branch(stmt: If, ranges: Ranges) -> Stmt | None:
@@ -89,9 +74,6 @@ def drop_empty_box(stmt: tile.Parallel | tile.Copy | tile.Fill, ranges: Ranges) 
     extents = stmt.extents if isinstance(stmt, tile.Parallel) else stmt.dst.extents
     return Seq(()) if any(const_int(extent) == 0 for extent in extents) else None
 
-
-LOOPS: dict[Any, tuple[Rule, ...]] = {For: (run_once,)}
-"""The rules of loops."""
 
 STATEMENTS: dict[Any, tuple[Rule, ...]] = {
     If: (take_decided_branch, drop_empty_else),
