@@ -57,9 +57,7 @@ def test_an_edited_kernel_is_edited_again() -> None:
     one = kernel.edit_ir(
         kernel.passes["check_accesses"].ir.replace("0.0)", "1.0)"), "check_accesses"
     )
-    two = one.edit_ir(
-        one.passes["serialize_pipelines"].ir.replace("1.0)", "2.0)"), "serialize_pipelines"
-    )
+    two = one.edit_ir(one.passes["merge_k_steps"].ir.replace("1.0)", "2.0)"), "merge_k_steps")
     np.testing.assert_allclose(two(A, B), kernel(A, B) + 2.0, rtol=1e-5, atol=1e-4)
 
 
@@ -93,14 +91,14 @@ def test_an_error_of_a_later_pass_is_at_the_line_of_the_text() -> None:
         assert caught.value.span is not None and caught.value.span.file == file
 
 
-def edited_error(text: str, after: str = "check_accesses", target: str = "cpu") -> TileError:
+def edited_error(text: str, after: str = "split_threads", target: str = "cpu") -> TileError:
     with pytest.raises(TileError) as caught:
         edit_ir(tw.compile(PAGE, target=target), text, after, "<cell>")
     return caught.value
 
 
 def text_of(old: str, new: str) -> str:
-    text: str = tw.compile(PAGE).passes["check_accesses"].ir
+    text: str = tw.compile(PAGE).passes["split_threads"].ir
     assert old in text
     return text.replace(old, new)
 
