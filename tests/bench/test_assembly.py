@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from tileworkbench.bench.llvm.assembly import KINDS, LoopCode, lines_of, machine
 from tileworkbench.bench.llvm.block_time import BlockTimes
 from tileworkbench.bench.llvm.costs import ISSUED, Costs
 from tileworkbench.bench.llvm.instructions import Function
-from tileworkbench.bench.llvm.loops import shape_of
+from tileworkbench.bench.llvm.loops import constant_in, shape_of
 from tileworkbench.bench.operation_rates import STORE
 from tileworkbench.bench.probes import host_isa
 from tileworkbench.compiler.device.host.llvm import optimized_and_assembly
@@ -54,10 +55,12 @@ code:                                   # @code
 
 
 def read(more: str = "", body: str = BODY, text: str = TEXT) -> Mapping[str, LoopCode]:
-    """The loops of `code` by their headers."""
+    """The loops of `code` by their headers; without `text` nothing is known."""
     function: Function = function_of(body)
-    lines = lines_of(text.replace("{more}", more))["code"]
-    found = machine_code(lines, function, shape_of(function), Costs(CORE, function))
+    lines = lines_of(text.replace("{more}", more)).get("code", ())
+    shape = shape_of(function)
+    constant = partial(constant_in, function, shape)
+    found = machine_code(lines, function, shape, Costs(CORE, function), constant)
     return {loop.header: each for loop, each in found.items() if loop is not None}
 
 
@@ -98,7 +101,7 @@ def test_the_stack_constants_and_what_is_computed_again(
 def test_other_loops_say_nothing() -> None:
     inner = "\t.p2align\t4\n.LBB0_3:\n\tdecq\t%rdx\n\tjne\t.LBB0_3\n"
     assert read(inner) == {}
-    assert machine_code((), function_of(BODY), shape_of(function_of(BODY)), None) == {}
+    assert read(text="") == {}
 
 
 def test_a_loop_takes_what_its_machine_code_does() -> None:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from tileworkbench.bench.llvm.costs import Costs
 from tileworkbench.bench.llvm.instructions import Function, Instruction
-from tileworkbench.bench.llvm.loops import Loop, Shape, constant_in
+from tileworkbench.bench.llvm.loops import Loop, Shape
 from tileworkbench.compiler.fast_dataclass import dataclass
 
 _FUNCTION = re.compile(r"_?([A-Za-z]\w*):")
@@ -61,14 +61,20 @@ def lines_of(text: str) -> dict[str, list[str]]:
 
 
 def machine_code(
-    lines: Sequence[str], function: Function, shape: Shape, costs: Costs
+    lines: Sequence[str],
+    function: Function,
+    shape: Shape,
+    costs: Costs,
+    constant: Callable[[Loop], Collection[str]],
 ) -> Mapping[Loop | None, LoopCode]:
-    """What the loops of a function, and the code in none of them (None), are in assembly."""
+    """What the loops of a function, and the code in none of them (None), are in assembly.
+    `constant` gives what is the same in each iteration of a loop.
+    """
     loops = sorted(shape.loops.values(), key=lambda each: shape.order[each.header])
     spans = _spans(lines)
     if not lines or [_depth(each) for each in loops] != [_within(spans, each) for each in spans]:
         return {}
-    own = _in_ir(function, shape, costs)
+    own = _in_ir(function, shape, costs, constant)
     made = {}
     for loop, part in zip((None, *loops), _own_lines(lines, spans), strict=True):
         here = _in_assembly(part)
@@ -135,7 +141,10 @@ def _in_assembly(lines: Sequence[str]) -> defaultdict[str, float]:
 
 
 def _in_ir(
-    function: Function, shape: Shape, costs: Costs
+    function: Function,
+    shape: Shape,
+    costs: Costs,
+    constant: Callable[[Loop], Collection[str]],
 ) -> defaultdict[tuple[Loop | None, str], float]:
     """The same of each loop, or of the code in none, in the IR; of accesses those of what it has on
     the stack itself.
@@ -144,13 +153,13 @@ def _in_ir(
     for label, body in function.blocks.items():
         around = [loop for loop in shape.loops.values() if label in loop.blocks]
         loop = min(around, key=lambda each: len(each.blocks), default=None)
-        constant = constant_in(function, shape, loop) if loop is not None else ()
+        before = constant(loop) if loop is not None else ()
         total[loop, ""] += len(body)
         for each in body:
             if each.op in ("load", "store"):
                 if _is_on_stack(each, costs.defined):
                     total[loop, each.op] += each.kind.bytes_
-            elif each.name not in constant:
+            elif each.name not in before:
                 for kind, size in costs.floats(each):
                     total[loop, kind] += max(size, _LEAST)
     return total

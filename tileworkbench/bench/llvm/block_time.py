@@ -17,6 +17,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 
 from tileworkbench.bench.cpu_ports import AHEAD
 from tileworkbench.bench.llvm.assembly import UNKNOWN, LoopCode, lines_of, machine_code
@@ -137,7 +138,7 @@ class BlockTimes:
         if name not in self._code:
             lines = self.lines.get(name, ())
             about = self.functions[name], self.shape(name), self.costs(name)
-            self._code[name] = machine_code(lines, *about)
+            self._code[name] = machine_code(lines, *about, partial(self.constant, name))
         return self._code[name]
 
     def called(self, name: str, values: Mapping[str, Value]) -> list[Work]:
