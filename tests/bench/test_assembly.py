@@ -98,6 +98,13 @@ def test_the_stack_constants_and_what_is_computed_again(
     assert loop.instructions * COUNT == pytest.approx(7)
 
 
+def test_what_stays_the_same_is_computed_before_the_loop_unless_it_stands_there() -> None:
+    """A product that LLVM may take out of the loop is one more where it stays in it."""
+    fixed = BODY.replace("%y = fmul <16 x float> %x, %x", "%y = fmul <16 x float> %a, %a")
+    fixed = fixed.replace("entry:\n", "entry:\n  %a = load <16 x float>, ptr %p0, align 4\n")
+    assert bytes_of(read(body=fixed)["loop"]) == {"fmul": 64}
+
+
 def test_other_loops_say_nothing() -> None:
     inner = "\t.p2align\t4\n.LBB0_3:\n\tdecq\t%rdx\n\tjne\t.LBB0_3\n"
     assert read(inner) == {}

@@ -88,6 +88,12 @@ def test_micro_kernels_fetch_ahead() -> None:
     assert found.tiles_us < 0.05 * found.compute_us
 
 
+def test_what_products_read_of_tensors_is_not_told_by_rows() -> None:
+    (grid,) = grids(lowered_as_written(matmul(64, 128, 128, "float32", block_M=64)))
+    told = {buffer.name for _, buffer in Reused(grid.loop, {}, 1.0).tensor_misses()}
+    assert told == {"C"}
+
+
 def test_a_packed_tile_that_is_used_once_is_waited_for() -> None:
     """64 KiB of packed rows, written and read for one row of the product."""
     sizes = {"block_N": 128, "block_K": 128}
