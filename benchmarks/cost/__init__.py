@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cost import (
     attention,
+    attention_states,
     column_norms,
     columns,
     convolutions,
@@ -11,6 +12,7 @@ from cost import (
     elements,
     fused_products,
     graded_losses,
+    group_sums,
     held_out,
     held_out_products,
     images,
@@ -34,6 +36,7 @@ SEEN = (
     *row_sums.CASES,
     *columns.CASES,
     *column_norms.CASES,
+    *group_sums.CASES,
     *elements.CASES,
     *moves.CASES,
     *windows.CASES,
@@ -47,6 +50,7 @@ SEEN = (
     *convolutions.CASES,
     *distances.CASES,
     *attention.CASES,
+    *attention_states.CASES,
     *quantised.CASES,
 )
 HELD_OUT = (*held_out.CASES, *held_out_products.CASES)

@@ -193,54 +193,6 @@ def value_gradient(H: int, L: int, S: int, D: int, block_M: int, block_N: int) -
     return value_gradient
 
 
-def retention(H: int, L: int, D: int, E: int, block_L: int, block_E: int) -> Any:
-    """`Y[l] = sum(g**(l - s) * (Q[l] @ K[s]) * V[s] for s <= l)` of each head, of Q and K (H, L, D)
-    and V (H, L, E), float32, with g = exp(-|rate|) of rate (H,): what is in `block_L` steps by
-    products of them, what was before by a state.
-    """
-
-    @T.prim_func
-    def retention(
-        Q: T.Tensor((H, L, D), "float32"),
-        K: T.Tensor((H, L, D), "float32"),
-        V: T.Tensor((H, L, E), "float32"),
-        rate: T.Tensor((H,), "float32"),
-    ):
-        Y = T.empty((H, L, E), "float32")
-        with T.Kernel(T.ceildiv(E, block_E), H) as (bx, h):
-            q = T.alloc_shared((block_L, D), "float32")
-            keys = T.alloc_shared((block_L, D), "float32")
-            values = T.alloc_shared((block_L, block_E), "float32")
-            scores = T.alloc_fragment((block_L, block_L), "float32")
-            weights = T.alloc_shared((block_L, block_L), "float32")
-            state = T.alloc_fragment((D, block_E), "float32")
-            held = T.alloc_shared((D, block_E), "float32")
-            out = T.alloc_fragment((block_L, block_E), "float32")
-            T.clear(state)
-            for n in T.serial(T.ceildiv(L, block_L)):
-                T.copy(Q[h, n * block_L, 0], q)
-                T.copy(K[h, n * block_L, 0], keys)
-                T.copy(V[h, n * block_L, bx * block_E], values)
-                T.copy(state, held)
-                T.gemm(q, held, out, clear_accum=True)
-                T.gemm(q, keys, scores, transpose_B=True, clear_accum=True)
-                for i, e in T.Parallel(block_L, block_E):
-                    out[i, e] = out[i, e] * T.exp(-T.abs(rate[h]) * (i + 1))
-                for i, j in T.Parallel(block_L, block_L):
-                    kept = scores[i, j] * T.exp(-T.abs(rate[h]) * T.max(i - j, 0))
-                    weights[i, j] = T.if_then_else(i >= j, kept, 0.0)
-                T.gemm(weights, values, out)
-                T.copy(out, Y[h, n * block_L, bx * block_E])
-                for i, d in T.Parallel(block_L, D):
-                    keys[i, d] = keys[i, d] * T.exp(-T.abs(rate[h]) * (block_L - 1 - i))
-                for d, e in T.Parallel(D, block_E):
-                    state[d, e] = state[d, e] * T.exp(-T.abs(rate[h]) * block_L)
-                T.gemm(keys, values, state, transpose_A=True)
-        return Y
-
-    return retention
-
-
 def capped_attention(H: int, L: int, S: int, D: int, block_M: int, block_N: int) -> Any:
     """Attention of Q (H, L, D) to K and V (H, S, D), float32, with scores s that are capped by `20
     * tanh(s / 20)`; a further key of each head has the score sink (H,) and the value 0.
@@ -373,12 +325,6 @@ CASES = (
         value_gradient,
         {"H": 3, "L": 384, "S": 320, "D": 80},
         {"block_M": (1, 8, 32, 96, 384), "block_N": (8, 32, 80, 320)},
-    ),
-    Case(
-        "retention 4x320, D 48 and 96",
-        retention,
-        {"H": 4, "L": 320, "D": 48, "E": 96},
-        {"block_L": (1, 8, 32, 80, 320), "block_E": (8, 32, 96)},
     ),
     Case(
         "capped attention with a sink 3x240x360, D 40",

@@ -97,6 +97,38 @@ def pointwise_backward(
     return pointwise_backward
 
 
+def bytes_convolution(H: int, W: int, C: int, F: int, block_H: int, block_W: int) -> Any:
+    """Convolution of X (H + 2, W + 2, C) with 3 x 3 `filters` (9, C, F), int8, sums in int32,
+    times s (F,), float32, rounded and cut to 0 ... 127: (H, W, F), int8.
+    """
+
+    @T.prim_func
+    def bytes_convolution(
+        X: T.Tensor((H + 2, W + 2, C), "int8"),
+        filters: T.Tensor((9, C, F), "int8"),
+        s: T.Tensor((F,), "float32"),
+    ):
+        Y = T.empty((H, W, F), "int8")
+        with T.Kernel(T.ceildiv(W, block_W), T.ceildiv(H, block_H)) as (bx, by):
+            pixels = T.alloc_shared((block_H * block_W, C), "int8")
+            weights = T.alloc_shared((C, F), "int8")
+            total = T.alloc_fragment((block_H * block_W, F), "int32")
+            T.clear(total)
+            for t in T.serial(9):
+                for i, j, c in T.Parallel(block_H, block_W, C):
+                    row, column = by * block_H + i + t // 3, bx * block_W + j + t % 3
+                    pixels[i * block_W + j, c] = X[row, column, c]
+                T.copy(filters[t, 0, 0], weights)
+                T.gemm(pixels, weights, total)
+            for i, j, f in T.Parallel(block_H, block_W, F):
+                value = T.round(T.cast(total[i * block_W + j, f], "float32") * s[f])
+                row, column = by * block_H + i, bx * block_W + j
+                Y[row, column, f] = T.cast(T.clamp(value, 0.0, 127.0), "int8")
+        return Y
+
+    return bytes_convolution
+
+
 CASES = (
     Case(
         "convolution 28x28, 64 to 64",
@@ -121,5 +153,11 @@ CASES = (
         pointwise_backward,
         {"B": 4, "C": 96, "F": 144, "P": 784},
         {"block_C": (1, 8, 32, 96), "block_P": (16, 112, 784), "block_F": (8, 48, 144)},
+    ),
+    Case(
+        "convolution of bytes 36x40, 24 to 48 channels",
+        bytes_convolution,
+        {"H": 36, "W": 40, "C": 24, "F": 48},
+        {"block_H": (1, 3, 12, 36), "block_W": (2, 8, 20, 40)},
     ),
 )

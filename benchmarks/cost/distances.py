@@ -225,6 +225,47 @@ def likeness(M: int, N: int, K: int, block_M: int, block_N: int, block_K: int) -
     return likeness
 
 
+def gaussian_densities(M: int, N: int, K: int, block_M: int, block_N: int, block_K: int) -> Any:
+    """`-0.5 * sum(exp(-S[k, n]) * (X[m, k] - U[k, n])**2 + S[k, n] for k)` of X (M, K), U and S (K,
+    N), float32: logarithms of densities of N Gaussians, by products of X and of its squares.
+    """
+
+    @T.prim_func
+    def gaussian_densities(
+        X: T.Tensor((M, K), "float32"),
+        U: T.Tensor((K, N), "float32"),
+        S: T.Tensor((K, N), "float32"),
+    ):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            x = T.alloc_shared((block_M, block_K), "float32")
+            square = T.alloc_shared((block_M, block_K), "float32")
+            sharp = T.alloc_shared((block_K, block_N), "float32")
+            middle = T.alloc_shared((block_K, block_N), "float32")
+            own = T.alloc_fragment((block_K, block_N), "float32")
+            fixed = T.alloc_fragment((block_N,), "float32")
+            total = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(fixed)
+            T.clear(total)
+            for k in T.serial(T.ceildiv(K, block_K)):
+                T.copy(X[by * block_M, k * block_K], x)
+                for i, j in T.Parallel(block_M, block_K):
+                    square[i, j] = -0.5 * x[i, j] * x[i, j]
+                for i, j in T.Parallel(block_K, block_N):
+                    row, column = k * block_K + i, bx * block_N + j
+                    sharp[i, j] = T.exp(-S[row, column])
+                    middle[i, j] = U[row, column] * sharp[i, j]
+                    own[i, j] = U[row, column] * middle[i, j] + S[row, column]
+                T.gemm(square, sharp, total)
+                T.gemm(x, middle, total)
+                T.reduce_sum(own, fixed, dim=0, clear=False)
+            for i, j in T.Parallel(block_M, block_N):
+                Y[by * block_M + i, bx * block_N + j] = total[i, j] - 0.5 * fixed[j]
+        return Y
+
+    return gaussian_densities
+
+
 CASES = (
     Case(
         "squared distances 256x512, K 128",
@@ -273,5 +314,11 @@ CASES = (
         likeness,
         {"M": 120, "N": 500, "K": 32},
         {"block_M": (1, 12, 120), "block_N": (8, 50, 500), "block_K": (4, 32)},
+    ),
+    Case(
+        "densities of Gaussians 150x320x60",
+        gaussian_densities,
+        {"M": 150, "N": 320, "K": 60},
+        {"block_M": (1, 15, 150), "block_N": (8, 40, 320), "block_K": (4, 60)},
     ),
 )

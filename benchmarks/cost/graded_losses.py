@@ -1,4 +1,4 @@
-"""Losses of rows whose wanted values are bytes."""
+"""Losses of rows whose wanted values are bytes, or other rows."""
 
 from __future__ import annotations
 
@@ -65,6 +65,44 @@ def order_loss(M: int, N: int, block_I: int, block_J: int) -> Any:
     return order_loss
 
 
+def triplet_loss(M: int, N: int, block_M: int, block_N: int) -> Any:
+    """`max(0, |a - b| - |a - c| + 0.5)` of the rows a, b and c of A, B and C (M, N), bfloat16, in
+    pieces: (M,), float32.
+    """
+
+    @T.prim_func
+    def triplet_loss(
+        A: T.Tensor((M, N), "bfloat16"),
+        B: T.Tensor((M, N), "bfloat16"),
+        C: T.Tensor((M, N), "bfloat16"),
+    ):
+        loss = T.empty((M,), "float32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            anchor = T.alloc_fragment((block_M, block_N), "float32")
+            same = T.alloc_fragment((block_M, block_N), "float32")
+            other = T.alloc_fragment((block_M, block_N), "float32")
+            near = T.alloc_fragment((block_M,), "float32")
+            far = T.alloc_fragment((block_M,), "float32")
+            T.clear(near)
+            T.clear(far)
+            for k in T.serial(T.ceildiv(N, block_N)):
+                T.copy(A[bx * block_M, k * block_N], anchor)
+                T.copy(B[bx * block_M, k * block_N], same)
+                T.copy(C[bx * block_M, k * block_N], other)
+                for i, j in T.Parallel(block_M, block_N):
+                    to_same, to_other = anchor[i, j] - same[i, j], anchor[i, j] - other[i, j]
+                    same[i, j] = to_same * to_same
+                    other[i, j] = to_other * to_other
+                T.reduce_sum(same, near, dim=1, clear=False)
+                T.reduce_sum(other, far, dim=1, clear=False)
+            for i in T.Parallel(block_M):
+                off = T.sqrt(near[i]) - T.sqrt(far[i])
+                loss[bx * block_M + i] = T.max(off + 0.5, 0.0)
+        return loss
+
+    return triplet_loss
+
+
 CASES = (
     Case(
         "dice loss of rows 160x3600, float16",
@@ -77,5 +115,11 @@ CASES = (
         order_loss,
         {"M": 12, "N": 180},
         {"block_I": (1, 6, 30, 180), "block_J": (4, 12, 60, 180)},
+    ),
+    Case(
+        "triplet loss of rows 240x2000, bfloat16",
+        triplet_loss,
+        {"M": 240, "N": 2000},
+        {"block_M": (1, 4, 24, 240), "block_N": (8, 80, 400, 2000)},
     ),
 )

@@ -226,6 +226,81 @@ def colours_of_video(H: int, W: int, block_H: int, block_W: int) -> Any:
     return colours_of_video
 
 
+def structural_likeness(H: int, W: int, block_H: int, block_W: int) -> Any:
+    """`(2 * a * b + 6.5) * (2 * c + 58.5) / ((a**2 + b**2 + 6.5) * (v + 58.5))` of 7 x 7 neighbours
+    in X and Y (H + 6, W + 6), uint8: their means a and b, their covariance c and the sum v of their
+    variances (SSIM), as float32 (H, W).
+    """
+
+    @T.prim_func
+    def structural_likeness(
+        X: T.Tensor((H + 6, W + 6), "uint8"), Y: T.Tensor((H + 6, W + 6), "uint8")
+    ):
+        Z = T.empty((H, W), "float32")
+        with T.Kernel(T.ceildiv(W, block_W), T.ceildiv(H, block_H)) as (bx, by):
+            down = T.alloc_shared((4, block_H, block_W + 6), "int32")
+            total = T.alloc_fragment((4, block_H, block_W), "int32")
+            T.clear(down)
+            T.clear(total)
+            for t in T.serial(7):
+                for i, j in T.Parallel(block_H, block_W + 6):
+                    x = T.cast(X[by * block_H + i + t, bx * block_W + j], "int32")
+                    y = T.cast(Y[by * block_H + i + t, bx * block_W + j], "int32")
+                    down[0, i, j] = down[0, i, j] + x
+                    down[1, i, j] = down[1, i, j] + y
+                    down[2, i, j] = down[2, i, j] + x * y
+                    down[3, i, j] = down[3, i, j] + (x * x + y * y)
+            for t in T.serial(7):
+                for q, i, j in T.Parallel(4, block_H, block_W):
+                    total[q, i, j] = total[q, i, j] + down[q, i, j + t]
+            for i, j in T.Parallel(block_H, block_W):
+                a = T.cast(total[0, i, j], "float32") / 49.0
+                b = T.cast(total[1, i, j], "float32") / 49.0
+                both = T.cast(total[2, i, j], "float32") / 49.0 - a * b
+                squares = a * a + b * b
+                each = T.cast(total[3, i, j], "float32") / 49.0 - squares
+                above = (2.0 * a * b + 6.5) * (2.0 * both + 58.5)
+                below = (squares + 6.5) * (each + 58.5)
+                Z[by * block_H + i, bx * block_W + j] = above / below
+        return Z
+
+    return structural_likeness
+
+
+def mosaic_colours(H: int, W: int, block_H: int, block_W: int) -> Any:
+    """Planes (3, H, W), uint8, of the raw pixels X (H + 2, W + 2) of a camera, int16 of 10 bits:
+    red at even rows and columns of the inside, blue at odd ones, else green; the colours that a
+    pixel lacks are the means of those of its neighbours.
+    """
+
+    @T.prim_func
+    def mosaic_colours(X: T.Tensor((H + 2, W + 2), "int16")):
+        Y = T.empty((3, H, W), "uint8")
+        with T.Kernel(T.ceildiv(W, block_W), T.ceildiv(H, block_H)) as (bx, by):
+            raw = T.alloc_shared((block_H + 2, block_W + 2), "int32")
+            for i, j in T.Parallel(block_H + 2, block_W + 2):
+                raw[i, j] = T.cast(X[by * block_H + i, bx * block_W + j], "int32")
+            for i, j in T.Parallel(block_H, block_W):
+                row, column = by * block_H + i, bx * block_W + j
+                own = 4 * raw[i + 1, j + 1]
+                beside = 2 * (raw[i + 1, j] + raw[i + 1, j + 2])
+                above = 2 * (raw[i, j + 1] + raw[i + 2, j + 1])
+                corners = raw[i, j] + raw[i, j + 2] + raw[i + 2, j] + raw[i + 2, j + 2]
+                sides = (beside + above) >> 1
+                is_odd, is_right = row % 2 == 1, column % 2 == 1
+                first = T.if_then_else(is_right, beside, own)
+                second = T.if_then_else(is_right, corners, above)
+                third = T.if_then_else(is_right, above, corners)
+                fourth = T.if_then_else(is_right, own, beside)
+                green = T.if_then_else((row + column) % 2 == 1, own, sides)
+                Y[0, row, column] = T.cast(T.if_then_else(is_odd, second, first) >> 4, "uint8")
+                Y[1, row, column] = T.cast(green >> 4, "uint8")
+                Y[2, row, column] = T.cast(T.if_then_else(is_odd, fourth, third) >> 4, "uint8")
+        return Y
+
+    return mosaic_colours
+
+
 CASES = (
     Case("edges of an image 512x1024", edges, {"M": 512, "N": 1024}, IMAGES),
     Case(
@@ -269,5 +344,17 @@ CASES = (
         colours_of_video,
         {"H": 360, "W": 480},
         {"block_H": (1, 6, 60, 360), "block_W": (8, 48, 160, 480)},
+    ),
+    Case(
+        "likeness of images 200x320",
+        structural_likeness,
+        {"H": 200, "W": 320},
+        {"block_H": (1, 5, 40, 200), "block_W": (8, 40, 160, 320)},
+    ),
+    Case(
+        "colours of a mosaic 360x640",
+        mosaic_colours,
+        {"H": 360, "W": 640},
+        {"block_H": (1, 6, 60, 360), "block_W": (8, 64, 160, 640)},
     ),
 )

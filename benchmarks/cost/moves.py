@@ -226,6 +226,35 @@ def graded_colours(H: int, W: int, S: int, block_H: int, block_W: int) -> Any:
     return graded_colours
 
 
+def pooled_boxes(R: int, H: int, W: int, C: int, P: int, block_P: int, block_C: int) -> Any:
+    """P by P points of each of R boxes in a map X (H, W, C), float16, as float32 (R, P * P, C),
+    each from the four elements around it; boxes (R, 4), float32, have their top, left, bottom and
+    right as shares `x / 8 + 0.5` of the map.
+    """
+
+    def place(start: Any, end: Any, at: Any, extent: int) -> Any:
+        share = (start + (end - start) * (T.cast(at, "float32") + 0.5) / P) / 8.0 + 0.5
+        return T.clamp(share * (extent - 1.0), 0.0, extent - 1.0)
+
+    @T.prim_func
+    def pooled_boxes(X: T.Tensor((H, W, C), "float16"), boxes: T.Tensor((R, 4), "float32")):
+        Y = T.empty((R, P * P, C), "float32")
+        with T.Kernel(T.ceildiv(C, block_C), T.ceildiv(P * P, block_P), R) as (bx, by, b):
+            for i, j in T.Parallel(block_P, block_C):
+                point, channel = by * block_P + i, bx * block_C + j
+                down = place(boxes[b, 0], boxes[b, 2], point // P, H)
+                along = place(boxes[b, 1], boxes[b, 3], point % P, W)
+                y, x = T.cast(T.floor(down), "int32"), T.cast(T.floor(along), "int32")
+                below, right = T.min(y + 1, H - 1), T.min(x + 1, W - 1)
+                share = along - T.floor(along)
+                upper = (1.0 - share) * X[y, x, channel] + share * X[y, right, channel]
+                lower = (1.0 - share) * X[below, x, channel] + share * X[below, right, channel]
+                Y[b, point, channel] = upper + (down - T.floor(down)) * (lower - upper)
+        return Y
+
+    return pooled_boxes
+
+
 CASES = (
     Case(
         "transpose 1024x1024",
@@ -281,5 +310,11 @@ CASES = (
         graded_colours,
         {"H": 180, "W": 240, "S": 17},
         {"block_H": (1, 4, 30, 180), "block_W": (8, 40, 120, 240)},
+    ),
+    Case(
+        "boxes of a map 60x7x7x96, float16",
+        pooled_boxes,
+        {"R": 60, "H": 50, "W": 64, "C": 96, "P": 7},
+        {"block_P": (1, 7, 49), "block_C": (8, 16, 32, 48, 96)},
     ),
 )

@@ -290,6 +290,35 @@ def rotated_bytes(M: int, D: int, block_M: int, block_K: int) -> Any:
     return rotated_bytes
 
 
+def packed_signs(M: int, W: int, block_M: int, block_W: int) -> Any:
+    """Bits `X[m, 32 * w + b] > t[32 * w + b]` of words (M, W), int32, and how many are set in each
+    row, (M,), int32, of X (M, 32 * W), float16, and t (32 * W,), float32, in pieces.
+    """
+
+    @T.prim_func
+    def packed_signs(X: T.Tensor((M, 32 * W), "float16"), t: T.Tensor((32 * W,), "float32")):
+        words, count = T.empty((M, W), "int32"), T.empty((M,), "int32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            bits = T.alloc_fragment((block_M, block_W, 32), "int32")
+            word = T.alloc_fragment((block_M, block_W), "int32")
+            ones = T.alloc_fragment((block_M,), "int32")
+            T.clear(ones)
+            for k in T.serial(T.ceildiv(W, block_W)):
+                for i, j, b in T.Parallel(block_M, block_W, 32):
+                    column = (k * block_W + j) * 32 + b
+                    is_above = T.cast(X[bx * block_M + i, column], "float32") > t[column]
+                    bits[i, j, b] = T.cast(is_above, "int32") << b
+                T.reduce_bitor(bits, word, dim=2)
+                T.copy(word, words[bx * block_M, k * block_W])
+                for i, j in T.Parallel(block_M, block_W):
+                    word[i, j] = T.popcount(word[i, j])
+                T.reduce_sum(word, ones, dim=1, clear=False)
+            T.copy(ones, count[bx * block_M])
+        return words, count
+
+    return packed_signs
+
+
 CASES = (
     Case(
         "int4 matmul 64x512x1024",
@@ -352,5 +381,11 @@ CASES = (
         rotated_bytes,
         {"M": 800, "D": 120},
         {"block_M": (1, 8, 40, 200, 800), "block_K": (8, 24, 60, 120)},
+    ),
+    Case(
+        "packed signs 300x90 words, float16",
+        packed_signs,
+        {"M": 300, "W": 90},
+        {"block_M": (1, 6, 50, 300), "block_W": (1, 9, 30, 90)},
     ),
 )

@@ -150,6 +150,73 @@ def gated_unit(M: int, N: int, K: int, block_M: int, block_N: int, block_K: int)
     return gated_unit
 
 
+def kepler_places(M: int, N: int, steps: int, block_M: int, block_N: int) -> Any:
+    """Places (2, M, N), `(cos(E) - e, sqrt(1 - e * e) * sin(E))`, of bodies with e = 0.8 *
+    sigmoid(s), s (M,), on their ellipses: E of `E - e * sin(E) = r * t`, by Newton's steps from
+    r * t, of r (M,) and times t (N,), float32.
+    """
+
+    @T.prim_func
+    def kepler_places(
+        s: T.Tensor((M,), "float32"), r: T.Tensor((M,), "float32"), t: T.Tensor((N,), "float32")
+    ):
+        Y = T.empty((2, M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            flat = T.alloc_fragment((block_M,), "float32")
+            angle = T.alloc_fragment((block_M, block_N), "float32")
+            for i in T.Parallel(block_M):
+                flat[i] = 0.8 * T.sigmoid(s[by * block_M + i])
+            for i, j in T.Parallel(block_M, block_N):
+                angle[i, j] = r[by * block_M + i] * t[bx * block_N + j]
+            for _ in T.serial(steps):
+                for i, j in T.Parallel(block_M, block_N):
+                    mean = r[by * block_M + i] * t[bx * block_N + j]
+                    away = angle[i, j] - flat[i] * T.sin(angle[i, j]) - mean
+                    angle[i, j] = angle[i, j] - away / (1.0 - flat[i] * T.cos(angle[i, j]))
+            for i, j in T.Parallel(block_M, block_N):
+                row, column = by * block_M + i, bx * block_N + j
+                Y[0, row, column] = T.cos(angle[i, j]) - flat[i]
+                Y[1, row, column] = T.sqrt(1.0 - flat[i] * flat[i]) * T.sin(angle[i, j])
+        return Y
+
+    return kepler_places
+
+
+def warped_distances(L: int, S: int, B: int, block_L: int, block_B: int) -> Any:
+    """`d[l, s] = |X[l] - Y[s]| + min(d[l - 1, s], d[l, s - 1], d[l - 1, s - 1])` to the ends of
+    pairs of series, the columns of X (L, B) and Y (S, B), float32: (B,), dynamic time warping.
+    """
+
+    @T.prim_func
+    def warped_distances(X: T.Tensor((L, B), "float32"), Y: T.Tensor((S, B), "float32")):
+        Z = T.empty((B,), "float32")
+        with T.Kernel(T.ceildiv(B, block_B)) as bx:
+            first = T.alloc_shared((block_L, block_B), "float32")
+            second = T.alloc_shared((S, block_B), "float32")
+            row = T.alloc_shared((S, block_B), "float32")
+            corner = T.alloc_fragment((block_B,), "float32")
+            before = T.alloc_fragment((block_B,), "float32")
+            T.copy(Y[0, bx * block_B], second)
+            T.fill(row, 1e30)
+            T.clear(corner)
+            for k in T.serial(T.ceildiv(L, block_L)):
+                T.copy(X[k * block_L, bx * block_B], first)
+                for n in T.serial(block_L):
+                    T.fill(before, 1e30)
+                    for s in T.serial(S):
+                        for j in T.Parallel(block_B):
+                            above = row[s, j]
+                            least = T.min(T.min(above, before[j]), corner[j])
+                            corner[j] = above
+                            before[j] = T.abs(first[n, j] - second[s, j]) + least
+                            row[s, j] = before[j]
+                    T.fill(corner, 1e30)
+            T.copy(before, Z[bx * block_B])
+        return Z
+
+    return warped_distances
+
+
 CASES = (
     Case(
         "likely paths 60x40, 20 states",
@@ -174,5 +241,17 @@ CASES = (
         gated_unit,
         {"M": 50, "N": 240, "K": 120},
         {"block_M": (1, 5, 50), "block_N": (8, 48, 240), "block_K": (8, 40, 120)},
+    ),
+    Case(
+        "places on ellipses 120x400, 5 steps",
+        kepler_places,
+        {"M": 120, "N": 400, "steps": 5},
+        {"block_M": (1, 4, 24, 120), "block_N": (8, 40, 200, 400)},
+    ),
+    Case(
+        "warped distances 48x60, 240 pairs",
+        warped_distances,
+        {"L": 48, "S": 60, "B": 240},
+        {"block_L": (1, 8, 48), "block_B": (1, 8, 24, 80, 240)},
     ),
 )

@@ -47,6 +47,12 @@ def paged_attention(
     return attention(Q, keys, values, attn_mask=seen)
 
 
+def linear_attention(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor) -> torch.Tensor:
+    q, k = (torch.nn.functional.elu(each.float()) + 1 for each in (Q, K))
+    scores = q @ k.mT
+    return scores / scores.sum(2, keepdim=True) @ V.float()
+
+
 REFERENCES: dict[str, Reference] = {
     "window": (
         (N, 4, 2, K, 24),
@@ -101,5 +107,11 @@ REFERENCES: dict[str, Reference] = {
             *(below(20, 3, 4), torch.tensor([0, 29, 47], dtype=torch.int32)),
         ),
         paged_attention,
+    ),
+    "linear_attention": (
+        (3, M, 24, K),
+        {"block_L": (1, 8, 32), "block_E": (8, 16, 48)},
+        (of(3, M, 24).bfloat16(), of(3, 24, M).mT.contiguous().bfloat16(), of(3, M, K).bfloat16()),
+        linear_attention,
     ),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tests.bench.cost_inputs import BOTH, M, N, Reference, X, Y, of
+from tests.bench.cost_inputs import BOTH, M, N, Reference, X, Y, below, of
 
 
 def response_norm(X: torch.Tensor, g: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -40,6 +40,16 @@ def attentive_statistics(X: torch.Tensor, S: torch.Tensor) -> tuple[torch.Tensor
     weights, x = S.softmax(1), X.float()
     mean = (weights * x).sum(1)
     return mean, (weights * (x - mean[:, None]) ** 2).sum(1).clamp(1e-6).sqrt()
+
+
+def clipped_sums(X: torch.Tensor) -> torch.Tensor:
+    x = X.float()
+    return (x * (9 / x.norm(dim=2, keepdim=True)).clamp(max=1)).sum(1)
+
+
+def centres_of_groups(X: torch.Tensor, group: torch.Tensor) -> torch.Tensor:
+    is_in = (group == torch.arange(8)[:, None]).float()
+    return is_in @ X.float() / is_in.sum(1, keepdim=True).clamp(1)
 
 
 REFERENCES: dict[str, Reference] = {
@@ -111,5 +121,17 @@ REFERENCES: dict[str, Reference] = {
         {"block_L": (1, 8, 32), "block_C": (8, 16, 64)},
         (of(3, M, N).bfloat16(), 2 * of(3, N, M).mT.contiguous()),
         attentive_statistics,
+    ),
+    "clipped_sums": (
+        (3, M, N),
+        {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
+        (1.2 * of(3, M, N).half(),),
+        clipped_sums,
+    ),
+    "centres_of_groups": (
+        (M, N, 8),
+        {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
+        (X.bfloat16(), below(7, M)),
+        centres_of_groups,
     ),
 }

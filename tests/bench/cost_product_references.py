@@ -82,6 +82,17 @@ def sparse_step(
     return x + (b - (V * x[C.long()]).sum(1)) / d
 
 
+def gaussian_densities(X: torch.Tensor, U: torch.Tensor, S: torch.Tensor) -> torch.Tensor:
+    off = X[:, :, None] - U
+    return -0.5 * ((-S).exp() * off * off + S).sum(1)
+
+
+def bytes_convolution(X: torch.Tensor, filters: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
+    weights = filters.reshape(3, 3, *filters.shape[1:]).permute(3, 2, 0, 1)
+    total = torch.nn.functional.conv2d(X.permute(2, 0, 1).double(), weights.double())
+    return (total.permute(1, 2, 0).float() * s).round().clamp(0, 127).to(torch.int8)
+
+
 REFERENCES: dict[str, Reference] = {
     "batched_gemv": (
         (3, M, N),
@@ -316,5 +327,21 @@ REFERENCES: dict[str, Reference] = {
         {"block_M": (1, 8, 64), "block_K": (4, 16, 48)},
         (of(N, K), below(N, N, K), of(N), of(N).flip(0), of(N).abs() + 1),
         sparse_step,
+    ),
+    "gaussian_densities": (
+        (M, N, K),
+        {"block_M": (1, 8, 32), "block_N": (8, 16, 64), "block_K": (8, 16, 48)},
+        (A, of(K, N), of(N, K).T.contiguous() / 2),
+        gaussian_densities,
+    ),
+    "bytes_convolution": (
+        (12, 16, 8, 24),
+        {"block_H": (1, 4, 12), "block_W": (2, 8, 16)},
+        (
+            (below(256, 14, 18, 8) - 128).to(torch.int8),
+            (below(255, 9, 8, 24) - 127).to(torch.int8),
+            of(24).abs() / 999,
+        ),
+        bytes_convolution,
     ),
 }

@@ -33,6 +33,11 @@ def rotated_bytes(X: torch.Tensor, R: torch.Tensor) -> tuple[torch.Tensor, torch
     return (turned * (127.0 / most)[:, None]).round().to(torch.int8), most / 127.0
 
 
+def packed_signs(X: torch.Tensor, t: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    bits = (X.float() > t).unflatten(1, (-1, 32)).long()
+    return (bits << torch.arange(32)).sum(2).int(), bits.sum((1, 2)).int()
+
+
 REFERENCES: dict[str, Reference] = {
     "quantise": ((M, N), ROWS, (X,), quantise),
     "dequantise": (
@@ -94,5 +99,11 @@ REFERENCES: dict[str, Reference] = {
         {"block_M": (1, 8, 32), "block_K": (8, 16, 48)},
         (of(M, K).half(), of(K, K).half()),
         rotated_bytes,
+    ),
+    "packed_signs": (
+        (M, 6),
+        {"block_M": (1, 8, 32), "block_W": (1, 3, 6)},
+        (of(M, 192).half(), of(192) / 4),
+        packed_signs,
     ),
 }

@@ -114,6 +114,11 @@ def order_loss(S: torch.Tensor, G: torch.Tensor) -> torch.Tensor:
     return (costs * (G[:, :, None] > G[:, None])).sum((1, 2))
 
 
+def triplet_loss(A: torch.Tensor, B: torch.Tensor, C: torch.Tensor) -> torch.Tensor:
+    a, b, c = A.float(), B.float(), C.float()
+    return ((a - b).norm(dim=1) - (a - c).norm(dim=1) + 0.5).relu()
+
+
 REFERENCES: dict[str, Reference] = {
     "half_softmax": ((M, N), ROWS, (X.bfloat16(),), lambda x: x.float().softmax(1).bfloat16()),
     "log_softmax": ((M, N), ROWS, (X,), lambda x: x.log_softmax(1)),
@@ -339,5 +344,11 @@ REFERENCES: dict[str, Reference] = {
         {"block_I": (1, 8, 64), "block_J": (4, 16, 64)},
         (X, below(5, M, N, dtype=torch.uint8)),
         order_loss,
+    ),
+    "triplet_loss": (
+        (M, N),
+        {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
+        (X.bfloat16(), Y.bfloat16(), of(2 * M, N)[:M].bfloat16()),
+        triplet_loss,
     ),
 }

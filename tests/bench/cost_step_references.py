@@ -41,6 +41,26 @@ def escape_times(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.stack(is_near).sum(0).int()
 
 
+def kepler_places(s: torch.Tensor, r: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    flat, mean = 0.8 * s.sigmoid()[:, None], torch.outer(r, t)
+    angle = mean
+    for _ in range(5):
+        angle = angle - (angle - flat * angle.sin() - mean) / (1 - flat * angle.cos())
+    return torch.stack([angle.cos() - flat, (1 - flat * flat).sqrt() * angle.sin()])
+
+
+def warped_distances(X: torch.Tensor, Y: torch.Tensor) -> torch.Tensor:
+    far = torch.full(X.shape[1:], torch.inf)
+    row = [torch.zeros_like(far)] + [far] * len(Y)
+    for x in X:
+        made = [far]
+        for s, y in enumerate(Y):
+            least = torch.minimum(torch.minimum(row[s], row[s + 1]), made[-1])
+            made.append((x - y).abs() + least)
+        row = made
+    return row[-1]
+
+
 REFERENCES: dict[str, Reference] = {
     "gated_unit": (
         (M, N, K),
@@ -65,5 +85,17 @@ REFERENCES: dict[str, Reference] = {
         {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
         (of(N), of(M)),
         escape_times,
+    ),
+    "kepler_places": (
+        (M, N, 5),
+        {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
+        (of(M), of(M).flip(0), of(N)),
+        kepler_places,
+    ),
+    "warped_distances": (
+        (M, 20, 24),
+        {"block_L": (1, 8, 32), "block_B": (1, 6, 24)},
+        (of(M, 24), of(20, 24)),
+        warped_distances,
     ),
 }

@@ -49,14 +49,6 @@ def diffusion(U: torch.Tensor, R: torch.Tensor) -> torch.Tensor:
     return torch.linalg.solve(torch.diag_embed(1 + 2 * k) - beside, U.T).T
 
 
-def bilateral(X: torch.Tensor) -> torch.Tensor:
-    pieces = X.unfold(0, 5, 1).unfold(1, 5, 1)
-    squares = (torch.arange(5) - 2) ** 2
-    far = 0.1 * (squares[:, None] + squares)
-    weights = (-2 * (pieces - X[2:-2, 2:-2, None, None]) ** 2 - far).exp()
-    return (weights * pieces).sum((2, 3)) / weights.sum((2, 3))
-
-
 def advantages(R: torch.Tensor, V: torch.Tensor, on: torch.Tensor) -> torch.Tensor:
     kept, rows = 0.99 * (on != 0), [torch.zeros(len(R))]
     gains = R + kept * V[:, 1:] - V[:, :-1]
@@ -72,11 +64,6 @@ def warp(X: torch.Tensor, F: torch.Tensor) -> torch.Tensor:
     places = torch.stack([2 * x / (width - 1) - 1, 2 * y / (height - 1) - 1], 2)[None]
     sample = torch.nn.functional.grid_sample
     return sample(X[None], places, padding_mode="border", align_corners=True)[0]
-
-
-def closing(X: torch.Tensor) -> torch.Tensor:
-    most = torch.nn.functional.max_pool2d(X[None], 3, 1)
-    return -torch.nn.functional.max_pool2d(-most, 3, 1)[0]
 
 
 def drawdowns(X: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -124,13 +111,6 @@ def delta_rule(
     return torch.stack(made, 1)
 
 
-def corners(X: torch.Tensor) -> torch.Tensor:
-    down, along = X[2:, 1:-1] - X[:-2, 1:-1], X[1:-1, 2:] - X[1:-1, :-2]
-    products = torch.stack([down * down, along * down, along * along])
-    sums = 9 * torch.nn.functional.avg_pool2d(products, 3, 1)
-    return sums[0] * sums[2] - sums[1] ** 2 - 0.05 * (sums[0] + sums[2]) ** 2
-
-
 def resonators(X: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
     made = [torch.zeros(X.shape[0]), torch.zeros(X.shape[0])]
     for x in (X[:, 2:] - X[:, :-2]).T:
@@ -138,25 +118,15 @@ def resonators(X: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
     return torch.stack(made[2:], 1)
 
 
-def disparities(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
-    left, right = A.int(), B.int().unfold(1, A.shape[1], 1)
-    off = (left[:, None] - right).abs().movedim(1, 0)
-    sums = off.unfold(1, 5, 1).unfold(2, 5, 1).sum((3, 4))
-    places = torch.arange(len(sums))[:, None, None]
-    return torch.where(sums == sums.amin(0), places, len(sums)).amin(0).int()
-
-
-def blurred_bytes(X: torch.Tensor) -> torch.Tensor:
-    weights = torch.tensor([1, 4, 6, 4, 1])
-    pieces = X.long().unfold(0, 5, 1).unfold(1, 5, 1)
-    return ((torch.einsum("ijab,a,b->ij", pieces, weights, weights) + 128) // 256).byte()
-
-
-def colours_of_video(Y: torch.Tensor, UV: torch.Tensor) -> torch.Tensor:
-    light = 298 * (Y.int() - 16) + 128
-    u, v = (UV.int() - 128).repeat_interleave(2, 0).repeat_interleave(2, 1).unbind(2)
-    colours = torch.stack([light + 409 * v, light - 100 * u - 208 * v, light + 516 * u], 2)
-    return (colours >> 8).clamp(0, 255).byte()
+def pooled_boxes(X: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
+    steps = (torch.arange(5) + 0.5) / 5
+    starts, ends = boxes[:, :2, None], boxes[:, 2:, None]
+    down, along = ((starts + (ends - starts) * steps) / 4).clamp(-1, 1).unbind(1)
+    shape = (len(boxes), 5, 5)
+    grid = torch.stack([along[:, None].expand(shape), down[..., None].expand(shape)], 3)
+    planes = X.permute(2, 0, 1).float().expand(len(boxes), -1, -1, -1)
+    points = torch.nn.functional.grid_sample(planes, grid, align_corners=True)
+    return points.flatten(2).mT
 
 
 REFERENCES: dict[str, Reference] = {
@@ -185,12 +155,6 @@ REFERENCES: dict[str, Reference] = {
         {"block_D": (1, 4), "block_H": (1, 8), "block_W": (8, 16)},
         (of(6, 10, 18), of(4, 8, 16), of(512).view(4, 8, 16)),
         wave,
-    ),
-    "edges": (
-        (M, N),
-        BOTH,
-        (of(M + 2, N + 2),),
-        lambda x: torch.hypot(x[2:, 1:-1] - x[:-2, 1:-1], x[1:-1, 2:] - x[1:-1, :-2]),
     ),
     "box_filter": (
         (M, N),
@@ -254,12 +218,6 @@ REFERENCES: dict[str, Reference] = {
         (X, Y),
         diffusion,
     ),
-    "bilateral": (
-        (M, N),
-        {"block_H": (1, 8), "block_W": (16, 64)},
-        (of(M + 4, N + 4),),
-        bilateral,
-    ),
     "advantages": (
         (M, N),
         {"block_M": (1, 8), "block_L": (16, 64)},
@@ -278,12 +236,6 @@ REFERENCES: dict[str, Reference] = {
         (of(18, 8, 16).bfloat16(),),
         lambda x: torch.nn.functional.pixel_shuffle(x, 3),
     ),
-    "closing": (
-        (M, N),
-        {"block_H": (1, 8, 32), "block_W": (8, 16, 64)},
-        (of(M + 4, N + 4),),
-        closing,
-    ),
     "drawdowns": (
         (M, N),
         {"block_M": (1, 8, 32), "block_L": (8, 16, 64)},
@@ -301,12 +253,6 @@ REFERENCES: dict[str, Reference] = {
         {"block_H": (1, 8, 32), "block_W": (8, 16, 64)},
         (below(255, M, N, 3, dtype=torch.uint8),),
         light_of_pixels,
-    ),
-    "medians": (
-        (M, N),
-        {"block_H": (1, 8, 32), "block_W": (8, 16, 64)},
-        (of(M + 2, N + 2),),
-        lambda x: x.unfold(0, 3, 1).unfold(1, 3, 1).flatten(2).median(2).values,
     ),
     "turned_image": (
         (M, N),
@@ -332,34 +278,16 @@ REFERENCES: dict[str, Reference] = {
         (of(2, M, 16), of(2, 16, M).mT.contiguous(), of(2, M, 24), of(2, M)),
         delta_rule,
     ),
-    "corners": (
-        (M, N),
-        {"block_H": (1, 8, 32), "block_W": (8, 16, 64)},
-        (of(M + 4, N + 4),),
-        corners,
-    ),
     "resonators": (
         (M, N),
         {"block_M": (1, 8, 32), "block_L": (8, 16, 64)},
         (of(M, N + 2), of(M)),
         resonators,
     ),
-    "disparities": (
-        (M, N, 6),
-        {"block_H": (1, 8, 32), "block_W": (8, 16, 64)},
-        (below(16, M + 4, N + 4, dtype=torch.uint8), below(15, M + 4, N + 9, dtype=torch.uint8)),
-        disparities,
-    ),
-    "blurred_bytes": (
-        (M, N),
-        {"block_H": (1, 8, 32), "block_W": (8, 16, 64)},
-        (below(256, M + 4, N + 4, dtype=torch.uint8),),
-        blurred_bytes,
-    ),
-    "colours_of_video": (
-        (M, N),
-        {"block_H": (1, 8, 32), "block_W": (8, 16, 64)},
-        (below(256, M, N, dtype=torch.uint8), below(255, M // 2, N // 2, 2, dtype=torch.uint8)),
-        colours_of_video,
+    "pooled_boxes": (
+        (6, 16, 20, K, 5),
+        {"block_P": (1, 5, 25), "block_C": (8, 16, 48)},
+        (of(16, 20, K).half(), 3 * of(6, 4)),
+        pooled_boxes,
     ),
 }

@@ -17,6 +17,7 @@ from tests.bench import (
     cost_attention_references,
     cost_column_references,
     cost_held_out_references,
+    cost_image_references,
     cost_product_references,
     cost_quantised_references,
     cost_references,
@@ -32,6 +33,7 @@ TABLES = (
     cost_attention_references,
     cost_column_references,
     cost_window_references,
+    cost_image_references,
     cost_step_references,
     cost_held_out_references,
 )
