@@ -45,6 +45,7 @@ ROUGH = {
     "factor_gradient",
     "gated_norm",
     "graph_layer",
+    "latent_attention",
     "modulated",
     "rms_linear",
     "turned_norm",
