@@ -8,7 +8,7 @@ from tests.bench.test_llvm_code import CORE as ASSUMED
 from tests.bench.test_llvm_code import busy, costs_of, function_of, only, time_ns
 from tileworkbench.bench.llvm.block_time import BlockTimes
 from tileworkbench.bench.llvm.core import Core
-from tileworkbench.bench.llvm.costs import ADD, ARITHMETIC, FREE, LANES, MULTIPLY
+from tileworkbench.bench.llvm.core_costs import ADD, ARITHMETIC, FREE, LANES, MULTIPLY
 from tileworkbench.bench.llvm.loops import constant_in, shape_of
 from tileworkbench.bench.llvm.values import Place, Values
 from tileworkbench.bench.operation_rates import (

@@ -32,6 +32,7 @@ from tileworkbench.bench.cpu_traffic import Moved, Served, moved_by, serve
 from tileworkbench.bench.cpu_work import grids, spread
 from tileworkbench.bench.llvm.block_time import BlockTimes
 from tileworkbench.bench.llvm.core import Core
+from tileworkbench.bench.llvm.numbered import numbered
 from tileworkbench.bench.memory_rates import MemoryRates, assumed_memory
 from tileworkbench.bench.operation_rates import OperationRates, assumed_rates
 from tileworkbench.bench.parts import Causes, Part, together
@@ -42,7 +43,11 @@ from tileworkbench.compiler.analysis.effects import constant_buffers
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.analysis.streaming import fetched_loads
 from tileworkbench.compiler.device.host import processor
-from tileworkbench.compiler.device.host.llvm import optimized_and_assembly
+from tileworkbench.compiler.device.host.llvm import (
+    compile_assembly,
+    native_target,
+    optimized_text,
+)
 from tileworkbench.compiler.diagnostics import ArgumentError, line_in
 from tileworkbench.compiler.emit.llvm.program import generate
 from tileworkbench.compiler.fast_dataclass import dataclass
@@ -171,7 +176,10 @@ class _Model:
         core = Core(self.rates, isa.vector_bits, fused_ns, dots_ns, isa.fma)
         module = generate(lowered, isa)
         self.entries = [launch.entry for launch in module.launches]
-        text, assembly = optimized_and_assembly(module.text, assumed_target.get())
+        target = assumed_target.get() or native_target()
+        text = optimized_text(module.text, target)
+        is_x86 = target.triple.startswith("x86_64")
+        assembly = compile_assembly(numbered(text), target, ()) if is_x86 else ""
         self.blocks = BlockTimes(text, core, assembly)
         self.compute_us = self.packing_us = self.tiles_us = self.block_us = 0.0
         self.moved: Moved = {}

@@ -1,9 +1,5 @@
-"""What an instruction of LLVM IR costs a core: time of its ports, and until its result is there.
+"""What an instruction of LLVM IR costs a core, where it is not known what LLVM makes of it.
 
-Times are those that were measured of such operations (`operation_rates.py`). Multiplications and
-additions have ports of their own, half of those for arithmetic, as on most processors: two fused
-multiply-adds at once are the peak. How much of them other operations take was measured beside sums
-and products; rounding is done where conversions are.
 What LLVM makes no instruction of is free: parts of vectors that are whole registers, elements that
 a load broadcasts, products that become part of a sum, addresses.
 """
@@ -12,15 +8,23 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from tileworkbench.bench.llvm.core import Core
+from tileworkbench.bench.llvm.core_costs import (
+    ADD,
+    ARITHMETIC,
+    FREE,
+    LATE,
+    LOADS,
+    MULTIPLY,
+    ONE,
+    STORES,
+    CoreCosts,
+    Cost,
+)
 from tileworkbench.bench.llvm.instructions import Function, Instruction, Kind
 from tileworkbench.bench.operation_rates import (
-    ACCESS,
-    ACCUMULATED,
-    CHAIN,
-    COMPARISON,
     CONVERSION,
     DIVISION,
     EXTREMUM,
@@ -38,54 +42,18 @@ from tileworkbench.bench.operation_rates import (
     STORE,
     WIDENING,
 )
-from tileworkbench.compiler.fast_dataclass import dataclass
 
-ARITHMETIC, MULTIPLY, ADD, LANES = "arithmetic", "multiply", "add", "lanes"
-SCALARS = "integers"
-LOADS, STORES, ACCESSES, DIVIDER, DIVIDER_OF_INTEGERS = (
-    *("load", "store", "access", "divider", "integer divider"),
-)
-WAIT = "wait"
-MEMORY = frozenset((LOADS, STORES, ACCESSES))
-
-ISSUED = 6.0  # instructions a cycle
-# In cycles: until a number from the innermost cache is there, a quotient of integers, by a constant
-# and by another, an update that no other core may interrupt, a lane that is scattered, a function
-# of the C library.
-_LOADED, _CONSTANT_QUOTIENT, _QUOTIENT, _DIVIDES, _ATOMIC = 5.0, 5.0, 12.0, 6.0, 20.0
-_SCATTERED, _LIBRARY = 1.0, 40.0
+# In cycles: a quotient of integers by a constant, and a gather.
+_CONSTANT_QUOTIENT, _GATHER = 5.0, 20.0
 _GATHERED, _GATHERED_BITS = 2.5, 32  # instructions of a lane that is gathered; of the shortest
-_INTEGERS = 4.0  # integers in a cycle
-_TILE_ROWS = 16  # of AMX
-_LATE = 4.0  # quotients and roots, in additions
 _LANE_BITS = 128  # of a register, between which moves take longer
-_WHOLE, _ONE = Kind(64, 64), Kind(1, 32)  # as many lanes as any register has, and one
-_ONE_OF_MANY = 0.5  # a quotient or root of one element takes so much of a vector's
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Nanoseconds of ports, the number of instructions, and nanoseconds from each operand to the
-    result; the last one counts for operands that are not listed.
-    """
-
-    busy: tuple[tuple[str, float], ...] = ()
-    instructions: float = 0.0
-    latencies: tuple[float, ...] = (0.0,)
-
-    def latency(self, operand: int) -> float:
-        """From an operand by its number."""
-        return self.latencies[min(operand, len(self.latencies) - 1)]
-
-
-FREE = Cost()
-
-
-class Costs:
+class Costs(CoreCosts):
     """The costs of the instructions of a function."""
 
     def __init__(self, core: Core, function: Function) -> None:
-        self.core = core
+        super().__init__(core)
         self.defined: dict[str, Instruction] = {}
         self.users: dict[str, list[Instruction]] = {}
         for block in function.blocks.values():
@@ -94,19 +62,8 @@ class Costs:
                 for arg in each.args:
                     if arg.startswith("%"):
                         self.users.setdefault(arg, []).append(each)
-        self.add_ns, self.cycle_ns = core.rates.of(CHAIN), core.cycles(1)
-        self._known: dict[int, Cost] = {}
 
-    def of(self, each: Instruction) -> Cost:
-        """What an instruction of the function costs; loads and stores as those within a line of the
-        cache.
-        """
-        known = self._known.get(id(each))
-        if known is None:
-            known = self._known[id(each)] = self._cost(each)
-        return known
-
-    def _cost(self, each: Instruction) -> Cost:
+    def cost(self, each: Instruction) -> Cost:
         return _OPERATIONS.get(each.op, Costs.usual)(self, each)
 
     def usual(self, each: Instruction) -> Cost:
@@ -117,73 +74,21 @@ class Costs:
         time_ns = registers * self.core.part(SIMPLE, each.kind) * self.core.rates.of(INTEGER)
         return Cost(((ARITHMETIC, time_ns),), registers, (self.cycle_ns,))
 
-    def scalar(self, count: float = 1.0, cycles: float = 1.0) -> Cost:
-        """So many instructions on single integers, of which a core does some in a cycle."""
-        time_ns = count * self.cycle_ns / _INTEGERS
-        return Cost(((SCALARS, time_ns),), count, (self.core.cycles(cycles),))
-
     def uses(self, each: Instruction) -> int:
         """How often a result is used."""
         return len(self.users.get(each.name, ()))
 
-    def busy(
-        self, registers: float, port: str = "", kind: Kind = _WHOLE
-    ) -> tuple[tuple[str, float], ...]:
-        """So many vectors of arithmetic on values of a type, on a port of their own if named."""
-        registers *= self.core.part(SIMPLE, kind)
-        ports = ((ARITHMETIC, registers * self.core.rates.of(SIMPLE)),)
-        return (*ports, (port, registers * self.core.fused_ns)) if port else ports
-
-    def arithmetic(self, each: Instruction, port: str, latency: float, times: float = 1.0) -> Cost:
-        registers = times * self.core.registers(each.kind)
-        return Cost(self.busy(registers, port, each.kind), registers, (latency,))
-
-    def mixed(self, operation: str, registers: float, kind: Kind) -> tuple[tuple[str, float], ...]:
-        """The ports of an operation that was measured beside others, on values of a type."""
-        registers *= self.core.part(SIMPLE, kind)
-        shares = self.core.rates.shares(operation)
-        return tuple(
-            (port, registers * time_ns)
-            for port, time_ns in zip((ARITHMETIC, ADD, MULTIPLY), shares, strict=True)
-            if time_ns
-        )
-
-    def measured(self, operation: str, kind: Kind, instructions: float = 1.0) -> Cost:
-        """Such an operation on a value of a type, so many instructions for each register."""
-        registers, late = self.core.registers(kind), self.core.rates.latency(operation)
-        return Cost(self.mixed(operation, registers, kind), instructions * registers, (late,))
-
-    def moved(self, operation: str, registers: float, kind: Kind) -> tuple[tuple[str, float], ...]:
-        """The ports of what moves lanes of so many vectors; one of these has all of them."""
-        own = registers * self.core.part(SIMPLE, kind) * self.core.fused_ns
-        return (*self.mixed(operation, registers, kind), (LANES, own))
-
-    def access(self, port: str, operation: str, kind: Kind) -> tuple[tuple[str, float], ...]:
-        """A value that is loaded or stored."""
-        core, registers = self.core, self.core.registers(kind)
-        return tuple(
-            (name, registers * core.rates.of(each) * core.part(each, kind))
-            for name, each in ((port, operation), (ACCESSES, ACCESS))
-        )
-
     def load(self, each: Instruction) -> Cost:
         """A vector that one operation uses is part of that instruction."""
         is_folded = each.kind.lanes > 1 and self.uses(each) == 1
-        count = 0.0 if is_folded else self.core.registers(each.kind)
-        return Cost(self.access(LOADS, LOAD, each.kind), count, (self.core.cycles(_LOADED),))
-
-    def store(self, each: Instruction) -> Cost:
-        return Cost(self.access(STORES, STORE, each.kind), self.core.registers(each.kind))
+        return self.loaded(each.kind, 0.0 if is_folded else self.core.registers(each.kind))
 
     def sum(self, each: Instruction) -> Cost:
         """An addition, with the product that LLVM makes part of it."""
         products = [self.is_fused(arg) for arg in each.args]
         if not any(products):
             return self.arithmetic(each, ADD, self.add_ns)
-        registers, rate = self.core.registers(each.kind), self.core.rates.of
-        product = products.index(True)
-        late = tuple(rate(MULTIPLIED if at == product else ACCUMULATED) for at in range(2))
-        return Cost(self.busy(registers, MULTIPLY, each.kind), registers, late)
+        return self.fused(each.kind, 1 - products.index(True))
 
     def product(self, each: Instruction) -> Cost:
         if self.is_fused(each.name):
@@ -201,20 +106,6 @@ class Costs:
             and users[0].op in ("fadd", "fsub")
             and users[0].is_contract
         )
-
-    def floats(self, each: Instruction) -> Iterator[tuple[str, float]]:
-        """Bytes of vectors that an instruction multiplies ("fmul") or adds ("fadd")."""
-        size = float(each.kind.bytes_)
-        if each.op == "fmul" and not self.is_fused(each.name):
-            yield "fmul", size
-        elif each.op in ("fadd", "fsub"):
-            yield ("fmul" if any(map(self.is_fused, each.args)) else "fadd"), size
-        elif each.detail.startswith(("llvm.fma", "llvm.fmuladd")):
-            yield "fmul", size
-        elif each.detail.startswith("llvm.vector.reduce.fadd"):
-            kind = named_kind(each)
-            for half in range(1, kind.lanes.bit_length()):
-                yield "fadd", kind.bytes_ / 2**half
 
     def integer_product(self, each: Instruction) -> Cost:
         if each.kind.lanes <= 1 or each.kind.bits <= 16:
@@ -237,20 +128,12 @@ class Costs:
         return self.arithmetic(each, "", self.cycle_ns)
 
     def quotient(self, each: Instruction) -> Cost:
-        return self.divides(each, DIVISION, _LATE)
-
-    def divides(self, each: Instruction, operation: str, additions: float) -> Cost:
-        registers = self.core.registers(each.kind)
-        part = _ONE_OF_MANY if each.kind.lanes == 1 else self.core.part(DIVISION, each.kind)
-        time_ns = part * registers * self.core.rates.of(operation)
-        busy = (*self.busy(registers, MULTIPLY, each.kind), (DIVIDER, time_ns))
-        return Cost(busy, registers, (additions * self.add_ns,))
+        return self.divides(each, DIVISION, LATE)
 
     def integer_quotient(self, each: Instruction) -> Cost:
         if each.args[1].lstrip("-").isdigit():  # becomes a product
             return self.scalar(4.0, _CONSTANT_QUOTIENT)
-        busy = ((DIVIDER_OF_INTEGERS, self.core.cycles(_DIVIDES)),)
-        return Cost(busy, 2.0, (self.core.cycles(_QUOTIENT),))
+        return self.integer_division()
 
     def comparison(self, each: Instruction) -> Cost:
         if each.kind.lanes > 1:
@@ -270,12 +153,7 @@ class Costs:
         users = self.users.get(each.name, ())
         if users and all(user.op == "select" and self.is_larger(user) for user in users):
             return FREE
-        registers, simple = self.core.registers(each.kind), self.core.rates.of(SIMPLE)
-        (port, both_ns), *others = self.mixed(COMPARISON, registers, each.kind)
-        choice_ns = registers * self.core.part(SIMPLE, each.kind) * simple
-        busy = (port, max(both_ns - choice_ns, choice_ns)), *others
-        late = max(self.core.rates.latency(COMPARISON) - self.cycle_ns, self.cycle_ns)
-        return Cost(busy, registers, (late,))
+        return self.comparison_of(each.kind)
 
     def conversion(self, each: Instruction) -> Cost:
         """A change of width moves lanes besides."""
@@ -366,7 +244,7 @@ class Costs:
         first = each.args[0] in ("poison", "undef") or each.args[-1] == "0"
         if first and (each.op == "extractelement" or each.args[0] in ("poison", "undef")):
             return FREE
-        return Cost(self.moved(SHUFFLE, 1.0, _ONE), 1.0, (self.add_ns / 2,))
+        return Cost(self.moved(SHUFFLE, 1.0, ONE), 1.0, (self.add_ns / 2,))
 
     def shuffle(self, each: Instruction) -> Cost:
         if self.takes_registers(each) or self.is_broadcast_load(each) or is_widened(each):
@@ -409,9 +287,8 @@ class Costs:
         number = self.defined.get(made.args[1])
         return number is not None and number.op == "load"
 
-    def atomic(self, each: Instruction) -> Cost:
-        time_ns = self.core.cycles(_ATOMIC)
-        return Cost(((WAIT, time_ns),), 1.0, (time_ns,))
+    def updated(self, each: Instruction) -> Cost:
+        return self.atomic()
 
     def free(self, each: Instruction) -> Cost:
         return FREE
@@ -423,44 +300,35 @@ class Costs:
                 return cost(self, each)
         if each.detail.startswith("llvm."):
             return self.usual(each)
-        time_ns = self.core.cycles(_LIBRARY)
-        return Cost(((ARITHMETIC, time_ns),), _LIBRARY, (time_ns,))
+        return self.library()
 
-    def fused(self, each: Instruction) -> Cost:
-        registers, rate = self.core.registers(each.kind), self.core.rates.of
-        late = (rate(MULTIPLIED), rate(MULTIPLIED), rate(ACCUMULATED))
-        return Cost(self.busy(registers, MULTIPLY, each.kind), registers, late)
+    def multiply_add(self, each: Instruction) -> Cost:
+        return self.fused(each.kind, 2)
 
     def dot(self, each: Instruction) -> Cost:
         """Products of pairs or fours that are added to a register of sums."""
         dtype = "bfloat16" if "bf16" in each.detail else "int16" if "wss" in each.detail else "int8"
-        registers, rate = self.core.registers(each.kind), self.core.rates.of
-        busy = ((MULTIPLY, registers * self.core.dots_ns[dtype]), *self.busy(registers))
-        return Cost(busy, registers, (rate(ACCUMULATED), rate(MULTIPLIED)))
+        return self.dots(dtype, each.kind, 0)
 
     def tile_product(self, each: Instruction) -> Cost:
-        """AMX: sixteen rows by sixteen columns of sums, sixteen registers of operands each."""
-        dtype = "bfloat16" if "bf16" in each.detail else "int8"
-        time_ns = _TILE_ROWS * _TILE_ROWS * self.core.dots_ns[dtype]
-        return Cost(((MULTIPLY, time_ns),), 1.0, (time_ns,))
+        return self.tile_products("bfloat16" if "bf16" in each.detail else "int8")
 
     def tile_access(self, each: Instruction) -> Cost:
-        """AMX: a tile is loaded or stored a row after the other."""
         port, rate = (STORES, STORE) if "stored" in each.detail else (LOADS, LOAD)
-        return Cost(((port, _TILE_ROWS * self.core.rates.of(rate)),), 1.0)
+        return self.tile_moved(port, rate)
 
     def reduction(self, each: Instruction) -> Cost:
         """Registers are combined first, then halves of the last one, which are no whole ones."""
         kind = named_kind(each)
         registers = max(1.0, kind.lanes * kind.bits / self.core.vector_bits)
         halves = math.log2(min(kind.lanes, self.core.vector_bits // kind.bits))
-        sums = registers - 1 + halves * self.core.part(SIMPLE, _ONE)
-        busy = (*self.busy(sums, ADD), *self.moved(SHUFFLE, halves, _ONE))
+        sums = registers - 1 + halves * self.core.part(SIMPLE, ONE)
+        busy = (*self.busy(sums, ADD), *self.moved(SHUFFLE, halves, ONE))
         late = (math.log2(registers) + 1.75 * halves) * self.add_ns
         return Cost(busy, registers - 1 + 2 * halves, (late,))
 
     def root(self, each: Instruction) -> Cost:
-        return self.divides(each, "sqrt", _LATE + 1)
+        return self.divides(each, "sqrt", LATE + 1)
 
     def power_of_two(self, each: Instruction) -> Cost:
         return self.arithmetic(each, ADD, self.add_ns, 2.0)
@@ -484,17 +352,16 @@ class Costs:
         """
         registers, moves = each.kind.lanes * 32 / self.core.vector_bits, _GATHERED * each.kind.lanes
         loads = (LOADS, registers * self.core.rates.of(GATHER))
-        own = self.busy(moves, kind=_ONE)
+        own = self.busy(moves, kind=ONE)
         is_chosen = each.args[-2].startswith("%") and each.kind.bits >= _GATHERED_BITS
         busy = (loads, *own) if is_chosen else (*own, loads)
-        return Cost(busy, moves, (self.core.cycles(_ATOMIC),))
+        return Cost(busy, moves, (self.core.cycles(_GATHER),))
 
     def stored_lanes(self, each: Instruction) -> Cost:
         """A masked or scattered store, whose type stands in its name."""
         kind = named_kind(each)
         if "scatter" in each.detail:
-            time_ns = kind.lanes * self.core.cycles(_SCATTERED)
-            return Cost(((STORES, time_ns),), 1.5 * kind.lanes)
+            return self.scattered(kind.lanes)
         return Cost(self.access(STORES, STORE, kind), self.core.registers(kind))
 
     def block_of_memory(self, each: Instruction) -> Cost:
@@ -546,7 +413,7 @@ _OPERATIONS: Mapping[str, Costing] = {
     },
     **dict.fromkeys(("insertelement", "extractelement"), Costs.element),
     "getelementptr": Costs.address,
-    **dict.fromkeys(("cmpxchg", "atomicrmw"), Costs.atomic),
+    **dict.fromkeys(("cmpxchg", "atomicrmw"), Costs.updated),
     **dict.fromkeys(
         (
             *("bitcast", "freeze", "alloca", "ptrtoint", "inttoptr", "fence"),
@@ -558,7 +425,7 @@ _OPERATIONS: Mapping[str, Costing] = {
 
 # The first that is part of a name.
 _INTRINSICS: Mapping[str, Costing] = {
-    **dict.fromkeys(("llvm.fma", "llvm.fmuladd"), Costs.fused),
+    **dict.fromkeys(("llvm.fma", "llvm.fmuladd"), Costs.multiply_add),
     **{"x86.tdp": Costs.tile_product, "x86.tileload": Costs.tile_access},
     "x86.tilestore": Costs.tile_access,
     **dict.fromkeys(("x86.tilezero", "x86.tilerelease", "x86.ldtilecfg"), Costs.free),

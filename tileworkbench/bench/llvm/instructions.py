@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
-from dataclasses import field
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import field, replace
 
 from tileworkbench.compiler.fast_dataclass import dataclass
 
@@ -73,11 +74,14 @@ class Instruction:
 
 @dataclass(slots=True)
 class Function:
-    """The blocks of a function by label, the first one first, and its parameters in order."""
+    """The blocks of a function by label, the first one first, its parameters in order, and its
+    instructions in the order of the text.
+    """
 
     name: str
     params: tuple[str, ...]
     blocks: dict[str, list[Instruction]] = field(default_factory=dict)
+    instructions: list[Instruction] = field(default_factory=list)
 
     @property
     def entry(self) -> str:
@@ -95,7 +99,9 @@ def touches_memory(instruction: Instruction) -> bool:
 
 
 def parse_functions(text: str) -> dict[str, Function]:
-    """The functions that a module defines, by name."""
+    """The functions that a module defines, by name; blocks of which one is always behind another
+    one are one.
+    """
     functions: dict[str, Function] = {}
     current: Function | None = None
     label = "0"
@@ -105,7 +111,9 @@ def parse_functions(text: str) -> dict[str, Function]:
             params = tuple(_value(part) for part in _split(match[2]))
             current, label = Function(match[1], params), "0"
             functions[match[1]] = current
-        elif line.startswith("}"):
+        elif line.startswith("}") and current is not None:
+            current.instructions = [each for body in current.blocks.values() for each in body]
+            _join(current)
             current = None
         elif current is not None and line.strip() and not line.lstrip().startswith(";"):
             if not line.startswith(" "):
@@ -114,6 +122,32 @@ def parse_functions(text: str) -> dict[str, Function]:
             else:
                 current.blocks.setdefault(label, []).append(_parse(line.strip()))
     return functions
+
+
+def _join(function: Function) -> None:
+    """Make one of blocks that always follow each other."""
+    came = Counter(to for body in function.blocks.values() for to in body[-1].labels)
+    blocks, first = function.blocks, dict[str, str]()
+    for label in list(blocks):
+        body = blocks.get(label, [])
+        while body and body[-1].op == "br" and len(body[-1].labels) == 1:
+            (to,) = body[-1].labels
+            if came[to] > 1 or to == label:
+                break
+            body += blocks.pop(to)
+            first[to] = label
+    for body in blocks.values():
+        for at, each in enumerate(body):
+            if each.op == "phi":
+                labels = tuple(_resolved(first, label) for label in each.labels)
+                op = "phi" if len(labels) > 1 else "freeze"
+                body[at] = replace(each, op=op, labels=labels)
+
+
+def _resolved(first: Mapping[str, str], label: str) -> str:
+    while label in first:
+        label = first[label]
+    return label
 
 
 @functools.cache

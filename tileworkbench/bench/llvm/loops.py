@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from tileworkbench.bench.llvm.instructions import Function, touches_memory
+from tileworkbench.bench.llvm.instructions import Function, Instruction, touches_memory
 from tileworkbench.compiler.fast_dataclass import dataclass
 
 _LEAST_BITS = 128  # of a vector register
@@ -28,12 +28,14 @@ class Loop:
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The blocks that are reached, by their place in an order in which each stands behind those it
-    comes from, but for edges back; the loops by their headers; and the blocks before each.
+    comes from, but for edges back; the loops by their headers; the blocks before each; and what
+    compares integers, by its name.
     """
 
     order: dict[str, int]
     loops: dict[str, Loop]
     before: dict[str, list[str]]
+    tests: dict[str, Instruction]
 
     def inside(self, loop: Loop | None) -> dict[str, Loop]:
         """The loops that stand in `loop` itself, or in none."""
@@ -89,7 +91,9 @@ def shape_of(function: Function) -> Shape:
     for label in order:
         for each in successors(function, label):
             before.setdefault(each, []).append(label)
-    return Shape(order, _loops(before, back), before)
+    bodies = function.blocks.values()
+    tests = {each.name: each for body in bodies for each in body if each.op == "icmp"}
+    return Shape(order, _loops(before, back), before, tests)
 
 
 def _loops(before: dict[str, list[str]], back: list[tuple[str, str]]) -> dict[str, Loop]:

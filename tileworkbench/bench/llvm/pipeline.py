@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 from tileworkbench.bench.cpu_ports import AHEAD
-from tileworkbench.bench.llvm.assembly import KINDS
-from tileworkbench.bench.llvm.costs import ARITHMETIC, ISSUED, MEMORY, Cost, Costs
-from tileworkbench.bench.llvm.instructions import Instruction, Kind
+from tileworkbench.bench.llvm.core_costs import ARITHMETIC, ISSUED, MEMORY, CoreCosts, Cost
+from tileworkbench.bench.llvm.instructions import Instruction
 from tileworkbench.bench.llvm.values import Place, Value
 from tileworkbench.bench.operation_rates import CHAIN, FORWARD
 from tileworkbench.compiler.fast_dataclass import dataclass
@@ -104,7 +103,7 @@ class _Stored:
 class Pipeline:
     """Executes what it is given; times are nanoseconds since its beginning."""
 
-    def __init__(self, costs: Costs) -> None:
+    def __init__(self, costs: CoreCosts) -> None:
         self.costs, core = costs, costs.core
         self.cycle_ns, self.window = core.cycles(1), _OF_USE * core.rates.window
         self.register_bytes = core.vector_bits // 8
@@ -121,9 +120,6 @@ class Pipeline:
         self._vectors = 0.0
         self._ports: dict[str, Port] = {}
         self._steps: dict[int, _Step] = {}
-        whole = Kind(self.register_bytes // 4, 32)
-        self._owed = [0.0] * len(KINDS)
-        self._more = tuple(Instruction("", op, ("", ""), whole) for op in KINDS)
 
     def pass_on(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Values that are others, and there when those are: names and what they stand for."""
@@ -131,8 +127,12 @@ class Pipeline:
         for name, times in [(name, ready.get(arg, _THERE)) for name, arg in pairs]:
             ready[name] = times
 
+    def rename(self, name: str, other: str = "") -> None:
+        """A register has what another one has, or what nobody waits for."""
+        self.ready[name] = self.ready.get(other, _THERE)
+
     def call(
-        self, name: str, costs: Costs, args: Mapping[str, str], body: Callable[[], str]
+        self, name: str, costs: CoreCosts, args: Mapping[str, str], body: Callable[[], str]
     ) -> None:
         """A function whose parameters stand for `args`: `body` executes it, and returns the name of
         its result, which is then called `name`.
@@ -166,14 +166,6 @@ class Pipeline:
         step = self._step(each)
         self._enter(step, times)
         self._begin([self._entered_ns] * step.registers, step, times, lines)
-
-    def add(self, more: Sequence[float], times: float) -> None:
-        """So many times as many bytes of each of `KINDS` more, for which nothing waits."""
-        for at, size in enumerate(more):
-            self._owed[at] += size * times
-            if self._owed[at] >= self.register_bytes:
-                self.skip(self._more[at], self._owed[at] / self.register_bytes, 1.0)
-                self._owed[at] = 0.0
 
     @property
     def busy(self) -> list[float]:

@@ -190,15 +190,6 @@ def compile_assembly(
         return str(machine.emit_assembly(module))
 
 
-def optimized_and_assembly(
-    ir_text: str, target: NativeTarget | None = None, passes: tuple[str, ...] = DEFAULT_PASSES
-) -> tuple[str, str]:
-    """What `optimized_text` and `compile_assembly` give, made once."""
-    with _optimized_module(ir_text, target or native_target(), passes, 2) as (machine, module):
-        text = str(module)  # before instructions are selected, which changes it
-        return text, str(machine.emit_assembly(module))
-
-
 def optimized_text(
     ir_text: str, target: NativeTarget | None = None, passes: tuple[str, ...] = DEFAULT_PASSES
 ) -> str:

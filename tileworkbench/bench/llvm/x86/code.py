@@ -1,0 +1,266 @@
+"""Machine code by the blocks of the LLVM IR it was made of, with what each access to memory is of.
+
+Its lines are the numbers of instructions of the IR (`numbered.py`). Some have none: what LLVM adds,
+moves out of loops or loads apart from where it is used; they are found out here from what stands
+around them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from tileworkbench.bench.llvm.instructions import Function, Instruction
+from tileworkbench.bench.llvm.values import Place
+from tileworkbench.bench.llvm.x86.operations import LOADED, Memory, Operation, operations_of
+from tileworkbench.compiler.fast_dataclass import dataclass
+
+_FUNCTION = re.compile(r"_?([A-Za-z]\w*):")
+_LABEL = re.compile(r"(\.?LBB\w+):")
+_JUMP = re.compile(r"\tj\w+\t(\.?LBB\w+)")
+_LINE = re.compile(r"\t\.loc\t\d+ (\d+)")
+_INSTRUCTION = re.compile(r"\t([a-z]\w*)(?:\t(.*))?$")
+_STACK = ("rsp", "rbp")
+_AHEAD = 40  # operations in which what was loaded is used
+# Through which a value comes to where it is used without an instruction of its own.
+_PASSED = frozenset(
+    (
+        *("bitcast", "fpext", "zext", "sext", "sitofp", "uitofp"),
+        *("shufflevector", "insertelement", "fmul", "shl"),
+    )
+)
+_VECTOR = 16  # bytes of the shortest
+_FEW = 40  # values that are looked through
+
+
+# Two registers, how often the second one counts, and how often they had changed before.
+_Pointer = tuple[str, str, int, int, int]
+_FAR = 2**40  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """An operation of machine code; the instruction that it was made of, if that is known. Of an
+    access the name of its address in the IR, how many bytes behind it, and its place on the stack.
+    """
+
+    operation: Instruction
+    source: Instruction | None = None
+    address: str = ""
+    offset: int = 0
+    slot: Place | None = None
+
+
+def lines_of(text: str) -> dict[str, list[str]]:
+    """The lines of each function of an assembly file."""
+    functions: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in text.splitlines():
+        if not _LABEL.match(line) and (match := _FUNCTION.match(line)):
+            lines = functions.setdefault(match[1], [])
+        elif "Lfunc_end" in line:
+            lines = []
+        lines.append(line.split("#")[0].rstrip())
+    return functions
+
+
+def coded(lines: Sequence[str], function: Function) -> Mapping[str, list[Coded]]:
+    """The machine code of each block of a function by its label."""
+    blocks = list(_blocks(lines))
+    source = _Source(function)
+    labels = [source.label(block) for block in blocks]
+    code: dict[str, list[Coded]] = {}
+    for block, label in zip(blocks, _nearest(blocks, labels), strict=True):
+        code.setdefault(label or function.entry, []).extend(source.coded(block))
+    return code
+
+
+@dataclass(slots=True)
+class _Block:
+    """Operations that are executed one after the other, each with a line, 0 for none; the loop of
+    the machine code that they stand in, by where it begins.
+    """
+
+    loop: int
+    operations: list[tuple[Operation, int]]
+
+
+def _blocks(lines: Sequence[str]) -> Iterator[_Block]:
+    """The blocks of a function: from a label or a jump to the next."""
+    loops, line = _loops(lines), 0
+    block = _Block(-1, [])
+    for at, text in enumerate(lines):
+        if match := _LINE.match(text):
+            line = int(match[1])
+        is_label, instruction = _LABEL.match(text), _INSTRUCTION.match(text)
+        if instruction:
+            operations = operations_of(instruction[1], instruction[2] or "")
+            block.operations += [(each, line) for each in operations]
+        if is_label or _JUMP.match(text):
+            yield block
+            after = at if is_label else at + 1
+            inside = [first for first, last in loops if first <= after <= last]
+            block = _Block(max(inside, default=-1), [])
+    yield block
+
+
+def _loops(lines: Sequence[str]) -> list[tuple[int, int]]:
+    """The first line of each loop, and the last jump back to it."""
+    places = {match[1]: at for at, line in enumerate(lines) if (match := _LABEL.match(line))}
+    ends: dict[int, int] = {}
+    for at, line in enumerate(lines):
+        match = _JUMP.match(line)
+        if match and (start := places.get(match[1], at + 1)) <= at:
+            ends[start] = at
+    return sorted(ends.items())
+
+
+def _nearest(blocks: Sequence[_Block], labels: Sequence[str]) -> list[str]:
+    """The labels of blocks; of one that has none that of the nearest in the same loop."""
+    known = [at for at, label in enumerate(labels) if label]
+    nearest = []
+    for at, (block, label) in enumerate(zip(blocks, labels, strict=True)):
+        same = [other for other in known if blocks[other].loop == block.loop] or known
+        other = min(same, key=lambda other: abs(other - at), default=at)
+        nearest.append(label or labels[other])
+    return nearest
+
+
+class _Source:
+    """The IR of a function, by the numbers of its instructions."""
+
+    def __init__(self, function: Function) -> None:
+        self.instructions = dict(enumerate(function.instructions, 1))
+        self.numbers = {each.name: at for at, each in self.instructions.items() if each.name}
+        numbers = {id(each): at for at, each in self.instructions.items()}
+        self.labels = {
+            self.numbers[each.name] if each.name else numbers[id(each)]: label
+            for label, body in function.blocks.items()
+            for each in body
+        }
+
+    def label(self, block: _Block) -> str:
+        """The block of the IR that most operations of a block of machine code come from: its end
+        may be that of another one, which LLVM puts behind each block before it.
+        """
+        lines = Counter(self.labels[line] for _, line in block.operations if line)
+        return max(lines, key=lines.__getitem__, default="")
+
+    def coded(self, block: _Block) -> Iterator[Coded]:
+        """The operations of a block with what they access."""
+        lines = [self.line(block.operations, at) for at in range(len(block.operations))]
+        pairs = [(each, line) for (each, _), line in zip(block.operations, lines, strict=True)]
+        places = _Accesses(self, pairs).places
+        for (operation, line), place in zip(pairs, places, strict=True):
+            source = self.instructions.get(line)
+            yield Coded(operation.instruction, source, *place, _slot(operation.memory))
+
+    def line(self, operations: Sequence[tuple[Operation, int]], at: int) -> int:
+        """The line of an operation. That of what is loaded by itself, if it is not a load's, is
+        that of what uses it; a store that is not made of one is of a register.
+        """
+        operation, line = operations[at]
+        each, source = operation.instruction, self.instructions.get(line)
+        if source is None or operation.memory is None or _address(source, each.op):
+            return line
+        if each.op == "store":
+            return 0
+        if each.detail != LOADED:
+            return line
+        following = operations[at + 1 : at + _AHEAD]
+        return next((to for user, to in following if each.name in user.instruction.args), 0)
+
+    def loads(self, source: Instruction) -> list[Instruction]:
+        """The loads that an instruction may have as its operands."""
+        work, loads = [source], list[Instruction]()
+        for each in work:
+            for arg in each.args:
+                made = self.instructions.get(self.numbers.get(arg, 0))
+                if made is not None and _address(made, "load"):
+                    loads.append(made)
+                elif made is not None and made.op in _PASSED and len(work) < _FEW:
+                    work.append(made)
+        return loads
+
+
+class _Accesses:
+    """The accesses of a block, which are operations with their lines."""
+
+    def __init__(self, source: _Source, operations: Sequence[tuple[Operation, int]]) -> None:
+        self.source = source
+        self.apart = {line for each, line in operations if each.instruction.detail == LOADED}
+        self.places: list[tuple[str, int]] = [("", 0)] * len(operations)
+        # The address of an access whose line tells it, and the displacement that this one has.
+        known: dict[_Pointer, tuple[str, int]] = {}
+        pointers = _pointers([each for each, _ in operations])
+        first: dict[tuple[_Pointer | None, int, str], int] = {}
+        for (each, line), pointer in zip(operations, pointers, strict=True):
+            if each.memory is not None:
+                group = pointer, line, each.instruction.op
+                first[group] = min(first.get(group, _FAR), each.memory.displacement)
+        for (each, line), pointer in zip(operations, pointers, strict=True):
+            made = source.instructions.get(line)
+            if pointer is not None and made and (own := _address(made, each.instruction.op)):
+                known.setdefault(pointer, (own, first[pointer, line, each.instruction.op]))
+        for at, ((each, line), pointer) in enumerate(zip(operations, pointers, strict=True)):
+            if pointer is None or each.memory is None:
+                continue
+            made = source.instructions.get(line)
+            own = _address(made, each.instruction.op) if made else ""
+            if own or pointer not in known:
+                begin = first[pointer, line, each.instruction.op]
+                address = own or self.likely(each.instruction, line)
+            else:
+                address, begin = known[pointer]
+            self.places[at] = address, each.memory.displacement - begin
+
+    def likely(self, access: Instruction, line: int) -> str:
+        """The name of the address of what the instruction at a line loads: of as many bytes, and
+        not by an instruction of its own.
+        """
+        source = self.source.instructions.get(line)
+        if source is None or access.op != "load":
+            return ""
+        size = access.kind.bytes_
+
+        def unlikely(load: Instruction) -> tuple[bool, bool]:
+            own = load.kind.bytes_
+            is_alike = own == size or (own > size and load.kind.lanes > 1 and size >= _VECTOR)
+            return self.source.numbers[load.name] in self.apart, not is_alike
+
+        loads = self.source.loads(source)
+        return _address(min(loads, key=unlikely), "load") if loads else ""
+
+
+def _pointers(operations: Sequence[Operation]) -> list[_Pointer | None]:
+    """What the operations of a block that access memory add their displacements to: the same where
+    it is the same registers, which have not changed.
+    """
+    changes = Counter[str]()
+    pointers = list[_Pointer | None]()
+    for each in operations:
+        memory = each.memory
+        if memory is None or memory.base == "rip":
+            pointers.append(None)
+        else:
+            times = changes[memory.base], changes[memory.index]
+            pointers.append((memory.base, memory.index, memory.scale, *times))
+        changes[each.instruction.name] += 1
+    return pointers
+
+
+def _address(source: Instruction, op: str) -> str:
+    """The address of what an instruction of the IR loads or stores; "" if it does not."""
+    if source.op == op:
+        return source.args[-1]
+    if source.op == "call" and source.detail.startswith(f"llvm.masked.{op}"):
+        return source.args[0 if op == "load" else 1]
+    return ""
+
+
+def _slot(memory: Memory | None) -> Place | None:
+    """Where an access to the stack is, or to a constant."""
+    if memory is None or memory.index or memory.base not in (*_STACK, "rip"):
+        return None
+    return Place(memory.base, memory.displacement)

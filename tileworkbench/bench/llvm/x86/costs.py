@@ -1,0 +1,266 @@
+"""What an operation of x86 costs a core: the first row of a table whose pattern begins its name,
+less the `v` of instructions with three operands, tells.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from tileworkbench.bench.llvm.core_costs import (
+    ADD,
+    ARITHMETIC,
+    LATE,
+    LOADS,
+    MULTIPLY,
+    ONE,
+    STORES,
+    CoreCosts,
+    Cost,
+)
+from tileworkbench.bench.llvm.instructions import Instruction
+from tileworkbench.bench.llvm.x86.operations import (
+    ATOMIC,
+    BLEND,
+    CALL,
+    CROSS,
+    IDLE,
+    LOADED,
+    MOVE,
+    PREFETCH,
+    ZERO,
+)
+from tileworkbench.bench.operation_rates import (
+    CHAIN,
+    CONVERSION,
+    DIVISION,
+    GATHER,
+    INTEGER,
+    INTEGER_PRODUCT,
+    LARGER,
+    LOAD,
+    MULTIPLIED,
+    NARROWING,
+    PERMUTATION,
+    SHIFT,
+    SHUFFLE,
+    SIMPLE,
+    STORE,
+    WIDENING,
+)
+
+# In cycles: between integers and vectors or masks, a product of integers, and a gather.
+_CROSSING, _PRODUCT, _GATHERING = 3.0, 3.0, 20.0
+_GATHERED = 2.5  # instructions of a lane that is gathered
+# Which operand a product is added to; the factors come before and after it.
+_ADDS_TO = {"132": 1, "213": 0, "231": 2}
+
+
+class MachineCosts(CoreCosts):
+    """The costs of x86's operations."""
+
+    def cost(self, each: Instruction) -> Cost:
+        name = each.op
+        if (special := _SPECIAL.get(name)) is not None:
+            return special(self, each)
+        rows, name = (_VECTORS, name.removeprefix("v")) if each.kind.is_float else (_OTHERS, name)
+        return next(cost for pattern, cost in rows if pattern.match(name))(self, each)
+
+    def load(self, each: Instruction) -> Cost:
+        """One that is part of an instruction is none by itself."""
+        return self.loaded(each.kind, 1.0 if each.detail == LOADED else 0.0)
+
+    def issued(self, each: Instruction) -> Cost:
+        return Cost((), 1.0)
+
+    def fetch(self, each: Instruction) -> Cost:
+        return Cost(self.access(LOADS, LOAD, ONE), 1.0)
+
+    def update(self, each: Instruction) -> Cost:
+        return self.atomic()
+
+    def call(self, each: Instruction) -> Cost:
+        """A function of the C library; those of the module are walked."""
+        return self.library()
+
+    def crossing(self, each: Instruction) -> Cost:
+        return Cost(self.busy(1.0, kind=ONE), 1.0, (self.core.cycles(_CROSSING),))
+
+    def integer(self, each: Instruction) -> Cost:
+        return self.scalar()
+
+    def integer_product(self, each: Instruction) -> Cost:
+        return self.scalar(1.0, _PRODUCT)
+
+    def integer_quotient(self, each: Instruction) -> Cost:
+        return self.integer_division()
+
+    def mask(self, each: Instruction) -> Cost:
+        return Cost(self.busy(1.0, kind=ONE), 1.0, (self.cycle_ns,))
+
+    def tile_product(self, each: Instruction) -> Cost:
+        return self.tile_products("bfloat16" if "bf16" in each.op else "int8")
+
+    def tile_load(self, each: Instruction) -> Cost:
+        return self.tile_moved(LOADS, LOAD)
+
+    def tile_store(self, each: Instruction) -> Cost:
+        return self.tile_moved(STORES, STORE)
+
+    def usual(self, each: Instruction) -> Cost:
+        """What any port for arithmetic does with vectors of integers."""
+        time_ns = self.core.part(SIMPLE, each.kind) * self.core.rates.of(INTEGER)
+        return Cost(((ARITHMETIC, time_ns),), 1.0, (self.cycle_ns,))
+
+    def logic(self, each: Instruction) -> Cost:
+        return self.arithmetic(each, "", self.cycle_ns)
+
+    def multiply_add(self, each: Instruction) -> Cost:
+        form = re.search(r"132|213|231", each.op)
+        return self.fused(each.kind, _ADDS_TO[form[0]] if form else 2)
+
+    def sum(self, each: Instruction) -> Cost:
+        return self.arithmetic(each, ADD, self.add_ns)
+
+    def scaling(self, each: Instruction) -> Cost:
+        """By a power of two, as long as two sums."""
+        return self.arithmetic(each, ADD, self.add_ns, 2.0)
+
+    def product(self, each: Instruction) -> Cost:
+        return self.arithmetic(each, MULTIPLY, self.core.rates.of(MULTIPLIED))
+
+    def product_of_integers(self, each: Instruction) -> Cost:
+        return self.arithmetic(each, MULTIPLY, self.core.rates.of(CHAIN))
+
+    def quotient(self, each: Instruction) -> Cost:
+        return self.divides(each, DIVISION, LATE)
+
+    def root(self, each: Instruction) -> Cost:
+        return self.divides(each, "sqrt", LATE + 1)
+
+    def extremum(self, each: Instruction) -> Cost:
+        return self.measured(LARGER, each.kind)
+
+    def comparison(self, each: Instruction) -> Cost:
+        return self.comparison_of(each.kind)
+
+    def flags(self, each: Instruction) -> Cost:
+        """A comparison that a branch or a choice of integers waits for."""
+        return self.arithmetic(each, "", self.add_ns)
+
+    def conversion(self, each: Instruction) -> Cost:
+        return self.measured(CONVERSION, each.kind)
+
+    def widening(self, each: Instruction) -> Cost:
+        return self.measured(WIDENING, each.kind, 2.0)
+
+    def narrowing(self, each: Instruction) -> Cost:
+        return self.measured(NARROWING, each.kind, 2.0)
+
+    def shift(self, each: Instruction) -> Cost:
+        return self.measured(SHIFT, each.kind)
+
+    def long_product(self, each: Instruction) -> Cost:
+        return self.measured(INTEGER_PRODUCT, each.kind)
+
+    def dot(self, each: Instruction) -> Cost:
+        name = each.op
+        dtype = "bfloat16" if "bf16" in name else "int16" if "wss" in name else "int8"
+        return self.dots(dtype, each.kind, 2)
+
+    def resizing(self, each: Instruction) -> Cost:
+        """Integers of other widths."""
+        busy, late = self.mixed(SHUFFLE, 1.0, each.kind), self.core.rates.latency(SHUFFLE)
+        return Cost(busy, 1.0, (late,))
+
+    def permutation(self, each: Instruction) -> Cost:
+        """Lanes of two vectors."""
+        late = self.core.rates.latency(PERMUTATION)
+        return Cost(self.moved(PERMUTATION, 1.0, each.kind), 1.0, (late,))
+
+    def shuffle(self, each: Instruction) -> Cost:
+        """Lanes that stay within their 128 bits."""
+        return Cost(self.moved(SHUFFLE, 1.0, each.kind), 1.0, (self.cycle_ns,))
+
+    def crossing_shuffle(self, each: Instruction) -> Cost:
+        """Lanes that go to other 128 bits."""
+        late = self.core.rates.latency(SHUFFLE)
+        return Cost(self.moved(SHUFFLE, 1.0, each.kind), 1.0, (late,))
+
+    def element(self, each: Instruction) -> Cost:
+        """An element into or out of a vector, from integers or to them two instructions."""
+        count = 1.0 if "insertps" in each.op else 2.0
+        return Cost(self.moved(SHUFFLE, 1.0, ONE), count, (self.add_ns / 2,))
+
+    def gather(self, each: Instruction) -> Cost:
+        """The core loads lane by lane."""
+        lanes = each.kind.lanes
+        registers = lanes * each.kind.bits / self.core.vector_bits
+        loads = (LOADS, registers * self.core.rates.of(GATHER))
+        busy = (loads, *self.busy(_GATHERED * lanes, kind=ONE))
+        return Cost(busy, _GATHERED * lanes, (self.core.cycles(_GATHERING),))
+
+    def scatter(self, each: Instruction) -> Cost:
+        return self.scattered(each.kind.lanes)
+
+
+Costing = Callable[[MachineCosts, Instruction], Cost]
+
+_SPECIAL: dict[str, Costing] = {
+    **{"load": MachineCosts.load, "store": MachineCosts.store, BLEND: MachineCosts.logic},
+    **{IDLE: MachineCosts.issued, MOVE: MachineCosts.issued, ZERO: MachineCosts.issued},
+    **{PREFETCH: MachineCosts.fetch, ATOMIC: MachineCosts.update, CALL: MachineCosts.call},
+    CROSS: MachineCosts.crossing,
+}
+
+Rows = tuple[tuple[re.Pattern[str], Costing], ...]
+
+_OTHERS: Rows = tuple(
+    (re.compile(pattern), cost)
+    for pattern, cost in (
+        (r"i?div", MachineCosts.integer_quotient),
+        (r"i?mul", MachineCosts.integer_product),
+        (r"k", MachineCosts.mask),
+        (r"tdp", MachineCosts.tile_product),
+        (r"tileload", MachineCosts.tile_load),
+        (r"tilestore", MachineCosts.tile_store),
+        (r"", MachineCosts.integer),
+    )
+)
+
+_VECTORS: Rows = tuple(
+    (re.compile(pattern), cost)
+    for pattern, cost in (
+        (r"fn?m(add|sub)", MachineCosts.multiply_add),
+        (r"(h|)(add|sub|addsub)[ps][sdh]$", MachineCosts.sum),
+        (r"mul[ps][sdh]$", MachineCosts.product),
+        (r"div[ps][sdh]$", MachineCosts.quotient),
+        (r"sqrt", MachineCosts.root),
+        (r"(max|min|range)[ps][sdh]$", MachineCosts.extremum),
+        (r"u?comis", MachineCosts.flags),
+        (r"cmp\w*[ps][sdh]$|pcmp|ptestn?m|fpclass", MachineCosts.comparison),
+        (r"scalef", MachineCosts.scaling),
+        (r"cvt(ph2|ps2pd|u?dq2pd)", MachineCosts.widening),
+        (r"cvt(\w*2ph|ne|t?pd2)", MachineCosts.narrowing),
+        (r"rndscale|round|reduce|getexp|getmant|fixupimm|cvt", MachineCosts.conversion),
+        (r"(andn?|x?or|blend\w*)[ps][sd]$|p(andn?|x?or|ternlog|blend)", MachineCosts.logic),
+        (r"p(s[lr]l|sra|ro[lr]|sh[lr]d)v?[wdq]", MachineCosts.shift),
+        (r"pmull[dq]", MachineCosts.long_product),
+        (r"pmul|pmadd", MachineCosts.product_of_integers),
+        (r"pdp|dpbf16", MachineCosts.dot),
+        (r"perm[it]2", MachineCosts.permutation),
+        (r"p?gather", MachineCosts.gather),
+        (r"p?scatter", MachineCosts.scatter),
+        (r"pmov(us|s|z|)x?[bwdq][bwdq]$", MachineCosts.resizing),
+        (r"pinsr|pextr|insertps|extractps", MachineCosts.element),
+        (
+            r"perm(?!il)|extract|insert|align|p?broadcast|p?expand|p?compress|shuf[fi]",
+            MachineCosts.crossing_shuffle,
+        ),
+        (
+            r"shufp|pshuf|p?unpck|permil|movs[hl]dup|movddup|palign|ps[lr]ldq|pack|mov[hl]|psadbw",
+            MachineCosts.shuffle,
+        ),
+        (r"", MachineCosts.usual),
+    )
+)
