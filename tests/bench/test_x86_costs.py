@@ -19,7 +19,7 @@ from tileworkbench.bench.llvm.core_costs import (
     WAIT,
     Cost,
 )
-from tileworkbench.bench.llvm.x86.costs import MachineCosts
+from tileworkbench.bench.llvm.x86.costs import INWARD, OUTWARD, PRODUCTS, MachineCosts
 from tileworkbench.bench.llvm.x86.operations import operations_of
 from tileworkbench.bench.operation_rates import (
     COMPARISON,
@@ -91,6 +91,7 @@ def test_ports(text: str, ports: set[str]) -> None:
         ("vpsrlvd %zmm1, %zmm2, %zmm3", SHIFT),
         ("vpmulld %zmm1, %zmm2, %zmm3", INTEGER_PRODUCT),
         ("vpmovdw %zmm1, %ymm2", SHUFFLE),
+        ("vpopcntd %zmm1, %zmm2", SHIFT),
         ("vpmovzxbd %xmm1, %zmm2", SHUFFLE),
         ("vpermt2ps %zmm1, %zmm2, %zmm3", PERMUTATION),
         ("vpermps %zmm1, %zmm2, %zmm3", SHUFFLE),
@@ -130,7 +131,42 @@ def test_a_load_is_an_instruction_where_it_is_no_part_of_one() -> None:
 def test_integers() -> None:
     assert cost_of("imulq %rax, %rcx").latencies == (CORE.cycles(3),)
     assert cost_of("addq %rax, %rcx").latencies == (CORE.cycles(1),)
-    assert cost_of("vmovd %eax, %xmm1").latencies == (CORE.cycles(3),)
+    assert dict(cost_of("imulq %rax, %rcx").busy)[PRODUCTS] == CORE.cycles(1)
     time_ns = RATES.of(INTEGER)
     assert cost_of("vpaddd %zmm1, %zmm2, %zmm3").busy == ((ARITHMETIC, time_ns),)
     assert cost_of("vandps %zmm1, %zmm2, %zmm3").busy == ((ARITHMETIC, RATES.of(SIMPLE)),)
+
+
+@pytest.mark.parametrize(
+    ("text", "way"),
+    [
+        ("vmovd %eax, %xmm1", INWARD),
+        ("vmovq %xmm1, %rax", OUTWARD),
+        ("kmovw %eax, %k1", INWARD),
+        ("kmovb %k1, %eax", OUTWARD),
+        ("vpbroadcastd %eax, %zmm1", INWARD),
+        ("vpinsrd $1, %eax, %xmm1, %xmm2", INWARD),
+        ("vpextrq $1, %xmm1, %rax", OUTWARD),
+        ("vcvtsi2ss %eax, %xmm1, %xmm2", INWARD),
+        ("vcvttss2si %xmm1, %eax", OUTWARD),
+        ("vucomiss %xmm1, %xmm2", OUTWARD),
+    ],
+)
+def test_one_number_in_a_cycle_crosses(text: str, way: str) -> None:
+    """Between integers and vectors or masks; nothing else takes these ports."""
+    cost = cost_of(text)
+    assert {name: time for name, time in cost.busy if name in (INWARD, OUTWARD)} == {
+        way: CORE.cycles(1)
+    }
+    assert cost.latencies[0] >= CORE.cycles(1)
+
+
+def test_elements_and_lanes_of_vectors_do_not_cross() -> None:
+    for text in (
+        "vpinsrd $1, (%rdi), %xmm1, %xmm2",
+        "vinsertps $16, %xmm1, %xmm2, %xmm3",
+        "vbroadcastss %xmm1, %zmm2",
+        "kmovw %k1, %k2",
+        "vmovaps %zmm1, %zmm2 {%k1}",
+    ):
+        assert not {name for name, _ in cost_of(text).busy} & {INWARD, OUTWARD}

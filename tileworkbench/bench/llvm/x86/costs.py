@@ -49,7 +49,12 @@ from tileworkbench.bench.operation_rates import (
     WIDENING,
 )
 
-# In cycles: between integers and vectors or masks, a product of integers, and a gather.
+INWARD, OUTWARD, PRODUCTS = "into vectors", "out of vectors", "integer products"
+"""Ports that do one in a cycle: a number from integers to vectors or masks, one from there to
+integers or memory, and a product of integers."""
+
+# In cycles: until a number is there from the other kind of registers, a product of integers, and a
+# gather.
 _CROSSING, _PRODUCT, _GATHERING = 3.0, 3.0, 20.0
 _GATHERED = 2.5  # instructions of a lane that is gathered
 # Which operand a product is added to; the factors come before and after it.
@@ -84,13 +89,21 @@ class MachineCosts(CoreCosts):
         return self.library()
 
     def crossing(self, each: Instruction) -> Cost:
-        return Cost(self.busy(1.0, kind=ONE), 1.0, (self.core.cycles(_CROSSING),))
+        """A number that goes from integers to vectors or masks, or back."""
+        late = self.core.cycles(_CROSSING)
+        return Cost((*self.busy(1.0, kind=ONE), self.way(each)), 1.0, (late,))
+
+    def way(self, each: Instruction) -> tuple[str, float]:
+        """The port by which a number leaves vectors and masks, or comes there."""
+        is_inward = each.name[:1] in ("v", "k") and not each.op.startswith("vpextr")
+        return INWARD if is_inward else OUTWARD, self.cycle_ns
 
     def integer(self, each: Instruction) -> Cost:
         return self.scalar()
 
     def integer_product(self, each: Instruction) -> Cost:
-        return self.scalar(1.0, _PRODUCT)
+        scalar = self.scalar(1.0, _PRODUCT)
+        return Cost((*scalar.busy, (PRODUCTS, self.cycle_ns)), 1.0, scalar.latencies)
 
     def integer_quotient(self, each: Instruction) -> Cost:
         return self.integer_division()
@@ -146,7 +159,13 @@ class MachineCosts(CoreCosts):
 
     def flags(self, each: Instruction) -> Cost:
         """A comparison that a branch or a choice of integers waits for."""
-        return self.arithmetic(each, "", self.add_ns)
+        return Cost((*self.busy(1.0, kind=ONE), self.way(each)), 1.0, (self.add_ns,))
+
+    def number(self, each: Instruction) -> Cost:
+        """A conversion between an integer and a float."""
+        cost = self.measured(CONVERSION, each.kind)
+        late = self.core.cycles(_CROSSING) + cost.latencies[0]
+        return Cost((*cost.busy, self.way(each)), 2.0, (late,))
 
     def conversion(self, each: Instruction) -> Cost:
         return self.measured(CONVERSION, each.kind)
@@ -170,8 +189,7 @@ class MachineCosts(CoreCosts):
 
     def resizing(self, each: Instruction) -> Cost:
         """Integers of other widths."""
-        busy, late = self.mixed(SHUFFLE, 1.0, each.kind), self.core.rates.latency(SHUFFLE)
-        return Cost(busy, 1.0, (late,))
+        return self.crossing_shuffle(each)
 
     def permutation(self, each: Instruction) -> Cost:
         """Lanes of two vectors."""
@@ -183,14 +201,18 @@ class MachineCosts(CoreCosts):
         return Cost(self.moved(SHUFFLE, 1.0, each.kind), 1.0, (self.cycle_ns,))
 
     def crossing_shuffle(self, each: Instruction) -> Cost:
-        """Lanes that go to other 128 bits."""
+        """Lanes that go to other 128 bits, or an integer to all of them."""
         late = self.core.rates.latency(SHUFFLE)
-        return Cost(self.moved(SHUFFLE, 1.0, each.kind), 1.0, (late,))
+        busy = self.moved(SHUFFLE, 1.0, each.kind)
+        if len(each.args) == 1 and each.args[0][0] == "r":
+            busy = (*busy, self.way(each))
+        return Cost(busy, 1.0, (late,))
 
     def element(self, each: Instruction) -> Cost:
         """An element into or out of a vector, from integers or to them two instructions."""
-        count = 1.0 if "insertps" in each.op else 2.0
-        return Cost(self.moved(SHUFFLE, 1.0, ONE), count, (self.add_ns / 2,))
+        busy, late = self.moved(SHUFFLE, 1.0, ONE), (self.cycle_ns,)
+        crosses = "extr" in each.op or any(arg[0] == "r" for arg in each.args)
+        return Cost((*busy, self.way(each)), 2.0, late) if crosses else Cost(busy, 1.0, late)
 
     def gather(self, each: Instruction) -> Cost:
         """The core loads lane by lane."""
@@ -240,11 +262,12 @@ _VECTORS: Rows = tuple(
         (r"u?comis", MachineCosts.flags),
         (r"cmp\w*[ps][sdh]$|pcmp|ptestn?m|fpclass", MachineCosts.comparison),
         (r"scalef", MachineCosts.scaling),
+        (r"cvtu?si2|cvtt?s[sd]2u?si", MachineCosts.number),
         (r"cvt(ph2|ps2pd|u?dq2pd)", MachineCosts.widening),
         (r"cvt(\w*2ph|ne|t?pd2)", MachineCosts.narrowing),
         (r"rndscale|round|reduce|getexp|getmant|fixupimm|cvt", MachineCosts.conversion),
         (r"(andn?|x?or|blend\w*)[ps][sd]$|p(andn?|x?or|ternlog|blend)", MachineCosts.logic),
-        (r"p(s[lr]l|sra|ro[lr]|sh[lr]d)v?[wdq]", MachineCosts.shift),
+        (r"p(s[lr]l|sra|ro[lr]|sh[lr]d)v?[wdq]|popcnt|plzcnt|psadbw", MachineCosts.shift),
         (r"pmull[dq]", MachineCosts.long_product),
         (r"pmul|pmadd", MachineCosts.product_of_integers),
         (r"pdp|dpbf16", MachineCosts.dot),
@@ -258,7 +281,7 @@ _VECTORS: Rows = tuple(
             MachineCosts.crossing_shuffle,
         ),
         (
-            r"shufp|pshuf|p?unpck|permil|movs[hl]dup|movddup|palign|ps[lr]ldq|pack|mov[hl]|psadbw",
+            r"shufp|pshuf|p?unpck|permil|movs[hl]dup|movddup|palign|ps[lr]ldq|pack|mov[hl]",
             MachineCosts.shuffle,
         ),
         (r"", MachineCosts.usual),
