@@ -150,6 +150,8 @@ def test_integers() -> None:
         ("vcvtsi2ss %eax, %xmm1, %xmm2", INWARD),
         ("vcvttss2si %xmm1, %eax", OUTWARD),
         ("vucomiss %xmm1, %xmm2", OUTWARD),
+        ("vmovmskps %ymm1, %eax", OUTWARD),
+        ("vpmovmskb %ymm1, %eax", OUTWARD),
     ],
 )
 def test_one_number_in_a_cycle_crosses(text: str, way: str) -> None:

@@ -32,11 +32,8 @@ _PASSED = frozenset(
 )
 _VECTOR = 16  # bytes of the shortest
 _FEW = 40  # values that are looked through
-
-
 # Two registers, how often the second one counts, and how often they had changed before.
 _Pointer = tuple[str, str, int, int, int]
-_FAR = 2**40  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +148,16 @@ class _Source:
         """The operations of a block with what they access."""
         lines = [self.line(block.operations, at) for at in range(len(block.operations))]
         pairs = [(each, line) for (each, _), line in zip(block.operations, lines, strict=True)]
-        places = _Accesses(self, pairs).places
-        for (operation, line), place in zip(pairs, places, strict=True):
+        pointers = _pointers([each for each, _ in pairs])
+        accesses = {
+            at: _Access(operation.instruction, operation.memory, line, pointer)
+            for at, ((operation, line), pointer) in enumerate(zip(pairs, pointers, strict=True))
+            if operation.memory is not None and pointer is not None
+        }
+        all_ = _Accesses(self, list(accesses.values()))
+        for at, (operation, line) in enumerate(pairs):
             source = self.instructions.get(line)
+            place = all_.place(accesses[at]) if at in accesses else ("", 0)
             yield Coded(operation.instruction, source, *place, _slot(operation.memory))
 
     def line(self, operations: Sequence[tuple[Operation, int]], at: int) -> int:
@@ -184,45 +188,58 @@ class _Source:
         return loads
 
 
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """An operation that accesses memory, its line, and what its displacement is added to."""
+
+    operation: Instruction
+    memory: Memory
+    line: int
+    pointer: _Pointer
+
+    @property
+    def group(self) -> tuple[_Pointer, int, str]:
+        """Of what other accesses to parts of the same value have as well."""
+        return self.pointer, self.line, self.operation.op
+
+
 class _Accesses:
-    """The accesses of a block, which are operations with their lines."""
+    """The accesses of a block."""
 
-    def __init__(self, source: _Source, operations: Sequence[tuple[Operation, int]]) -> None:
+    def __init__(self, source: _Source, accesses: Sequence[_Access]) -> None:
         self.source = source
-        self.apart = {line for each, line in operations if each.instruction.detail == LOADED}
-        self.places: list[tuple[str, int]] = [("", 0)] * len(operations)
-        # The address of an access whose line tells it, and the displacement that this one has.
-        known: dict[_Pointer, tuple[str, int]] = {}
-        pointers = _pointers([each for each, _ in operations])
-        first: dict[tuple[_Pointer | None, int, str], int] = {}
-        for (each, line), pointer in zip(operations, pointers, strict=True):
-            if each.memory is not None:
-                group = pointer, line, each.instruction.op
-                first[group] = min(first.get(group, _FAR), each.memory.displacement)
-        for (each, line), pointer in zip(operations, pointers, strict=True):
-            made = source.instructions.get(line)
-            if pointer is not None and made and (own := _address(made, each.instruction.op)):
-                known.setdefault(pointer, (own, first[pointer, line, each.instruction.op]))
-        for at, ((each, line), pointer) in enumerate(zip(operations, pointers, strict=True)):
-            if pointer is None or each.memory is None:
-                continue
-            made = source.instructions.get(line)
-            own = _address(made, each.instruction.op) if made else ""
-            if own or pointer not in known:
-                begin = first[pointer, line, each.instruction.op]
-                address = own or self.likely(each.instruction, line)
-            else:
-                address, begin = known[pointer]
-            self.places[at] = address, each.memory.displacement - begin
+        self.apart = {each.line for each in accesses if each.operation.detail == LOADED}
+        self.first: dict[tuple[_Pointer, int, str], int] = {}  # displacements
+        for each in accesses:
+            at = each.memory.displacement
+            self.first[each.group] = min(self.first.get(each.group, at), at)
+        # The address of an access whose line tells it, and its displacement.
+        self.known: dict[_Pointer, tuple[str, int]] = {}
+        for each in accesses:
+            if own := self.own(each):
+                self.known.setdefault(each.pointer, (own, self.first[each.group]))
 
-    def likely(self, access: Instruction, line: int) -> str:
+    def own(self, access: _Access) -> str:
+        """The name of an address where the access is made of a load or store."""
+        made = self.source.instructions.get(access.line)
+        return _address(made, access.operation.op) if made else ""
+
+    def place(self, access: _Access) -> tuple[str, int]:
+        """The name of an address, and how many bytes behind it an access is: where its line tells
+        nothing, as many as it is apart from one with the same registers.
+        """
+        begin, address = self.first[access.group], self.own(access)
+        if not address and access.pointer in self.known:
+            address, begin = self.known[access.pointer]
+        return address or self.likely(access), access.memory.displacement - begin
+
+    def likely(self, access: _Access) -> str:
         """The name of the address of what the instruction at a line loads: of as many bytes, and
         not by an instruction of its own.
         """
-        source = self.source.instructions.get(line)
-        if source is None or access.op != "load":
+        source, size = self.source.instructions.get(access.line), access.operation.kind.bytes_
+        if source is None or access.operation.op != "load":
             return ""
-        size = access.kind.bytes_
 
         def unlikely(load: Instruction) -> tuple[bool, bool]:
             own = load.kind.bytes_

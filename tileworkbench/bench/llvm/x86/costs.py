@@ -259,7 +259,7 @@ _VECTORS: Rows = tuple(
         (r"div[ps][sdh]$", MachineCosts.quotient),
         (r"sqrt", MachineCosts.root),
         (r"(max|min|range)[ps][sdh]$", MachineCosts.extremum),
-        (r"u?comis", MachineCosts.flags),
+        (r"u?comis|p?movmsk", MachineCosts.flags),
         (r"cmp\w*[ps][sdh]$|pcmp|ptestn?m|fpclass", MachineCosts.comparison),
         (r"scalef", MachineCosts.scaling),
         (r"cvtu?si2|cvtt?s[sd]2u?si", MachineCosts.number),

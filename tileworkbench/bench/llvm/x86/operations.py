@@ -29,7 +29,7 @@ _VECTOR_BITS = {"x": 128, "y": 256, "z": 512}
 _ELEMENT_BYTES = {"b": 1, "w": 2, "l": 4, "d": 4, "q": 8, "t": 10}
 
 _IDLE = re.compile(
-    r"nop|ret|push|pop|vzero|c[lqw]t[dlqo]|ud2|[lms]fence|rep|data|ldtile|tile(zero|rel)"
+    r"(nop|ret|push|pop)[wlq]?$|vzero|c[lqw]t[dlqo]$|ud2|[lms]fence|rep|data|ldtile|tile(zero|rel)"
 )
 _COMPARES = re.compile(
     r"(cmp[bwlq]?|test[bwlq]?|bt[wlq]?|v?u?comis[sdh]|v?ptest|vtestp[sd]|k(or)?test\w)$"
@@ -86,7 +86,7 @@ class Operation:
     memory: Memory | None = None
 
 
-@functools.cache
+@functools.lru_cache(1 << 14)
 def operations_of(name: str, operands: str) -> tuple[Operation, ...]:
     """What a core does for an instruction with such operands, in order."""
     if name[0] == "j" and name != "jmp":  # one instruction with the comparison before it
@@ -95,9 +95,10 @@ def operations_of(name: str, operands: str) -> tuple[Operation, ...]:
         return (Operation(Instruction("", IDLE)),)
     if name.startswith("call"):
         return (Operation(Instruction("", CALL, detail=operands.split("@")[0])),)
-    for whole, start in ((ATOMIC, "lock"), (ATOMIC, "xchg"), (PREFETCH, "prefetch")):
-        if name.startswith(start):
-            return (Operation(Instruction("", whole)),)
+    if name == "lock" or (name.startswith("xchg") and "(" in operands):
+        return (Operation(Instruction("", ATOMIC)),)
+    if name.startswith("prefetch"):
+        return (Operation(Instruction("", PREFETCH)),)
     return tuple(_Decoder(name, operands).operations())
 
 
@@ -196,7 +197,8 @@ class _Decoder:
             return True
         if self.is_vex or self.name[0] == "k" or _UNARY.match(self.name):
             return False
-        return not (self.name.startswith("imul") and len(self.sources) == 2)
+        is_of_three = not self.bits and len(self.sources) == 2  # as a product with a constant
+        return not is_of_three or self.name.startswith(("shld", "shrd"))
 
     def is_cleared(self) -> bool:
         """Whether the result is the same whatever was in its registers."""
