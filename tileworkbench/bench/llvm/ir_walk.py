@@ -33,17 +33,9 @@ class IrWalk(Walk):
         super().__init__(module, function, shape, values, pipeline)
         self.costs, self.constant, self.result = costs, constant, ""
         self.known = Known(costs.defined, costs.users)
-        self.again = set[Loop]()  # that are past their first iteration
 
-    def begin(self, values: Mapping[str, str]) -> None:
+    def carry(self, values: Mapping[str, str]) -> None:
         self.pipeline.pass_on(values.items())
-
-    def come_back(self, loop: Loop, values: Mapping[str, str]) -> None:
-        self.pipeline.pass_on(values.items())
-        self.again.add(loop)
-
-    def leave(self, loop: Loop) -> None:
-        self.again.discard(loop)
 
     def execute(self, label: str, times: float, came: str | None, loop: Loop | None) -> None:
         if not self.falls_into(label):

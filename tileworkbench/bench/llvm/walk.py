@@ -92,6 +92,7 @@ class Walk(ABC):
     ) -> None:
         self.module, self.function, self.shape = module, function, shape
         self.values, self.pipeline = values, pipeline
+        self.again = set[Loop]()  # that are past their first iteration
         self.works: list[Work] = []
         self.work, self.cut_ns, self.cut_at = Work(), pipeline.retired_ns, pipeline.instructions
 
@@ -105,14 +106,9 @@ class Walk(ABC):
     def inline(self, call: Instruction, called: Walk) -> None:
         """Execute a function among the code around its call."""
 
-    def begin(self, values: Mapping[str, str]) -> None:  # noqa: B027
-        """A loop begins; the names of what changes in it, and what they are."""
-
-    def come_back(self, loop: Loop, values: Mapping[str, str]) -> None:  # noqa: B027
-        """An iteration has ended; the same for the next."""
-
-    def leave(self, loop: Loop) -> None:  # noqa: B027
-        """A loop has ended."""
+    @abstractmethod
+    def carry(self, values: Mapping[str, str]) -> None:
+        """What changes in a loop is something else now: names, and of what it is."""
 
     def whole(self) -> list[Work]:
         """A block among many of its kind."""
@@ -252,7 +248,7 @@ class Walk(ABC):
         start = {each.name: self.incoming(each, loop, came) for each in phis}
         back = {each.name: self.incoming(each, loop, None) for each in phis}
         first = {name: value_of(self.values, arg) for name, arg in start.items()}
-        self.begin(start)
+        self.carry(start)
         conditions = self.conditions(loop, first)
         second = {name: value_of(self.values, arg) for name, arg in back.items()}
         steps = {name: step(first[name], second[name]) for name in first}
@@ -266,11 +262,12 @@ class Walk(ABC):
                 far = None if by is None else by * ((middle + number) % trips)
                 self.put(name, moved(value, far))
             self.pass_through(loop.blocks, loop.header, loop)
-            self.come_back(loop, back)
+            self.carry(back)
+            self.again.add(loop)
 
         before = len(self.works)
         self.repeat(trips, iteration)
-        self.leave(loop)
+        self.again.discard(loop)
         self.works[before:] = [each.scaled(times) for each in self.works[before:]]
         return self.exits(loop, left)
 

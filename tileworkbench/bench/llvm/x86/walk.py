@@ -64,5 +64,8 @@ class MachineWalk(Walk):
             return each.slot
         return Place(place.base, place.offset + each.offset)
 
+    def carry(self, values: Mapping[str, str]) -> None:
+        """Its registers have it."""
+
     def inline(self, call: Instruction, called: Walk) -> None:
         called.once()
