@@ -13,10 +13,12 @@ from tests.bench.test_llvm_code import CORE, RATES, function_of
 from tileworkbench.bench.llvm.block_time import BlockTimes
 from tileworkbench.bench.llvm.core_costs import ISSUED
 from tileworkbench.bench.llvm.numbered import numbered
+from tileworkbench.bench.llvm.pipeline import Pipeline
 from tileworkbench.bench.llvm.values import Place
 from tileworkbench.bench.llvm.x86.code import Coded, coded, lines_of
 from tileworkbench.bench.llvm.x86.costs import MachineCosts
 from tileworkbench.bench.llvm.x86.operations import operations_of
+from tileworkbench.bench.llvm.x86.walk import MachineWalk
 from tileworkbench.bench.operation_probes import operation_probe
 from tileworkbench.bench.operation_rates import (
     ACCUMULATED,
@@ -161,6 +163,50 @@ def test_of_what_an_operation_may_load_the_size_tells() -> None:
     text = TEXT.replace("\tvmovups\t(%rdi,%rax,4), %zmm0\n", "")
     loads = [e for e in code_of(more, body, text)["loop"] if e.operation.op == "load"]
     assert [each.address for each in loads] == ["%own", "%at"]
+
+
+def test_what_has_a_load_of_its_own_is_no_part() -> None:
+    """Of two vectors that are added one is loaded before, the other with the sum."""
+    body = BODY.replace(
+        "  %y = fmul <16 x float> %x, %x",
+        "  %there = getelementptr float, ptr %p1, i64 %i\n"
+        "  %other = load <16 x float>, ptr %there, align 4\n  %y = fmul <16 x float> %x, %other",
+    )
+    text = TEXT.replace("1 5 0\n", "1 5 0\n\tvmovups\t(%rdi,%rax,4), %zmm0\n\t.loc\t1 8 0\n", 1)
+    text = text.replace("\tvmovups\t(%rdi,%rax,4), %zmm0\n\t.loc\t1 7", "\t.loc\t1 7")
+    more = "\tvmulps\t(%rsi,%rax,4), %zmm0, %zmm1\n"
+    part = accesses(code_of("\t.loc\t1 8 0\n" + more, body, text)["loop"])[-1]
+    assert (part.operation.name, part.address) == ("part", "%there")
+
+
+@pytest.mark.parametrize("name", ["leave1", "rare1"])
+def test_unusual_ways_are_not_taken(name: str) -> None:
+    """They are one of two where a label says nothing."""
+    body = (
+        "entry:\n  %x = load i32, ptr %p0, align 4\n  %c = icmp eq i32 %x, 0\n"
+        "  br i1 %c, label %way, label %on\nway:\n"
+        + "".join(f"  %v{at} = load volatile float, ptr %p0, align 4\n" for at in range(40))
+        + "  ret void\non:\n  ret void"
+    )
+
+    def ns(label: str) -> float:
+        text = f"define void @code(ptr %p0, i32 %block) {{\n{body.replace('way', label)}\n}}"
+        return sum(each.time_ns for each in BlockTimes(text, CORE).works("code", PLACES))
+
+    assert ns(name) < 0.5 * ns("other1")
+
+
+def test_a_place_on_the_stack_is_not_taken_for_a_tensor() -> None:
+    """Of a sum that loads a register from the stack the IR names a tensor; a tile is one there."""
+    more = "\t.loc\t1 7 0\n\tvaddps\t256(%rbp), %zmm1, %zmm2\n"
+    text = TEXT.replace("\tvmovups\t(%rdi,%rax,4), %zmm0\n", "").replace("{more}", more)
+    module = f"define void @code(ptr %p0, i32 %block) {{\n{BODY}\n}}"
+    times = BlockTimes(module, CORE, text)
+    values = {**PLACES, "%at": Place("%p0", 0), "%own": Place("%own", 0)}
+    walk = times.walk("code", values, Pipeline(times.machine_costs))
+    assert isinstance(walk, MachineWalk)
+    places = [walk.place(each) for each in accesses(times.code("code")["loop"])]
+    assert places == [Place("%own", 0), Place("rbp", 256)]
 
 
 def test_masked_accesses_are_known() -> None:

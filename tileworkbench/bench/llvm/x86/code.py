@@ -162,14 +162,12 @@ class _Source:
 
     def line(self, operations: Sequence[tuple[Operation, int]], at: int) -> int:
         """The line of an operation. That of what is loaded by itself, if it is not a load's, is
-        that of what uses it; a store that is not made of one is of a register.
+        that of what uses it.
         """
         operation, line = operations[at]
         each, source = operation.instruction, self.instructions.get(line)
         if source is None or operation.memory is None or _address(source, each.op):
             return line
-        if each.op == "store":
-            return 0
         if each.detail != LOADED:
             return line
         following = operations[at + 1 : at + _AHEAD]
