@@ -18,6 +18,8 @@ from tileworkbench.bench.operation_rates import (
     CHAIN,
     COMPARISON,
     DIVISION,
+    GATHER,
+    INTEGER,
     LOAD,
     MULTIPLIED,
     SIMPLE,
@@ -40,6 +42,7 @@ _WHOLE = Kind(64, 64)  # as many lanes as any register has
 # takes of its divider, an update that no other core may interrupt, a lane that is scattered, a
 # function of the C library.
 _LOADED, _QUOTIENT, _DIVIDES, _ATOMIC, _SCATTERED, _LIBRARY = 5.0, 12.0, 6.0, 20.0, 1.0, 40.0
+_GATHERING, _GATHERED = 20.0, 2.5  # cycles of a gather; instructions of each lane
 _INTEGERS = 4.0  # integers in a cycle
 _ONE_OF_MANY = 0.5  # a quotient or root of one element takes so much of a vector's
 _TILE_ROWS = 16  # of AMX
@@ -95,6 +98,12 @@ class CoreCosts(ABC):
         """Whether every register of the result is one of the operands'."""
         return False
 
+    def integers(self, kind: Kind) -> Cost:
+        """What any port for arithmetic does with vectors of integers."""
+        registers = self.core.registers(kind)
+        time_ns = registers * self.core.part(SIMPLE, kind) * self.core.rates.of(INTEGER)
+        return Cost(((ARITHMETIC, time_ns),), registers, (self.cycle_ns,))
+
     def scalar(self, count: float = 1.0, cycles: float = 1.0) -> Cost:
         """So many instructions on single integers, of which a core does some in a cycle."""
         time_ns = count * self.cycle_ns / _INTEGERS
@@ -148,22 +157,26 @@ class CoreCosts(ABC):
 
     def fused(self, kind: Kind, adds_to: int) -> Cost:
         """A multiply-add of values of a type; which of its operands is added to."""
-        registers, rate = self.core.registers(kind), self.core.rates.of
-        late = [rate(MULTIPLIED)] * 3
-        late[adds_to] = rate(ACCUMULATED)
-        return Cost(self.busy(registers, MULTIPLY, kind), registers, tuple(late))
+        registers = self.core.registers(kind)
+        return Cost(self.busy(registers, MULTIPLY, kind), registers, self.late(adds_to))
 
-    def dots(self, dtype: str, kind: Kind, adds_to: int) -> Cost:
-        """Products of pairs or fours of a type that are added to a register of sums."""
-        registers, rate = self.core.registers(kind), self.core.rates.of
-        part = self.core.part(SIMPLE, kind)
+    def late(self, adds_to: int) -> tuple[float, ...]:
+        """Latencies of three operands, one of which products are added to."""
+        rate = self.core.rates.of
+        return tuple(rate(ACCUMULATED if at == adds_to else MULTIPLIED) for at in range(3))
+
+    def dots(self, name: str, kind: Kind, adds_to: int) -> Cost:
+        """Products of pairs or fours that are added to a register of sums; the name of their
+        instruction tells their type.
+        """
+        dtype = "bfloat16" if "bf16" in name else "int16" if "wss" in name else "int8"
+        registers, part = self.core.registers(kind), self.core.part(SIMPLE, kind)
         busy = ((MULTIPLY, part * registers * self.core.dots_ns[dtype]), *self.busy(registers))
-        late = [rate(MULTIPLIED)] * 3
-        late[adds_to] = rate(ACCUMULATED)
-        return Cost(busy, registers, tuple(late))
+        return Cost(busy, registers, self.late(adds_to))
 
-    def tile_products(self, dtype: str) -> Cost:
+    def tile_products(self, name: str) -> Cost:
         """AMX: sixteen rows by sixteen columns of sums, sixteen registers of operands each."""
+        dtype = "bfloat16" if "bf16" in name else "int8"
         time_ns = _TILE_ROWS * _TILE_ROWS * self.core.dots_ns[dtype]
         return Cost(((MULTIPLY, time_ns),), 1.0, (time_ns,))
 
@@ -179,7 +192,7 @@ class CoreCosts(ABC):
         busy = (*self.busy(registers, MULTIPLY, each.kind), (DIVIDER, time_ns))
         return Cost(busy, registers, (additions * self.add_ns,))
 
-    def integer_division(self) -> Cost:
+    def integer_division(self, each: Instruction) -> Cost:
         """A quotient of integers."""
         busy = ((DIVIDER_OF_INTEGERS, self.core.cycles(_DIVIDES)),)
         return Cost(busy, 2.0, (self.core.cycles(_QUOTIENT),))
@@ -193,17 +206,26 @@ class CoreCosts(ABC):
         late = max(self.core.rates.latency(COMPARISON) - self.cycle_ns, self.cycle_ns)
         return Cost(busy, registers, (late,))
 
+    def gathered(self, lanes: int, is_own: bool) -> Cost:
+        """Lanes of 32 bits from places that are no neighbours, an address out of a vector and an
+        element into one for each; whether the core does so by itself.
+        """
+        registers, moves = lanes * 32 / self.core.vector_bits, _GATHERED * lanes
+        loads, own = (LOADS, registers * self.core.rates.of(GATHER)), self.busy(moves, kind=ONE)
+        busy = (loads, *own) if is_own else (*own, loads)
+        return Cost(busy, moves, (self.core.cycles(_GATHERING),))
+
     def scattered(self, lanes: int) -> Cost:
         """Lanes that are stored one by one."""
         time_ns = lanes * self.core.cycles(_SCATTERED)
         return Cost(((STORES, time_ns),), 1.5 * lanes)
 
-    def atomic(self) -> Cost:
+    def atomic(self, each: Instruction) -> Cost:
         """An update that no other core may interrupt."""
         time_ns = self.core.cycles(_ATOMIC)
         return Cost(((WAIT, time_ns),), 1.0, (time_ns,))
 
-    def library(self) -> Cost:
+    def library(self, each: Instruction) -> Cost:
         """A function of the C library."""
         time_ns = self.core.cycles(_LIBRARY)
         return Cost(((ARITHMETIC, time_ns),), _LIBRARY, (time_ns,))

@@ -28,7 +28,6 @@ from tileworkbench.bench.operation_rates import (
     CONVERSION,
     DIVISION,
     EXTREMUM,
-    GATHER,
     INTEGER,
     INTEGER_PRODUCT,
     LARGER,
@@ -43,9 +42,8 @@ from tileworkbench.bench.operation_rates import (
     WIDENING,
 )
 
-# In cycles: a quotient of integers by a constant, and a gather.
-_CONSTANT_QUOTIENT, _GATHER = 5.0, 20.0
-_GATHERED, _GATHERED_BITS = 2.5, 32  # instructions of a lane that is gathered; of the shortest
+_CONSTANT_QUOTIENT = 5.0  # cycles of a quotient of integers by a constant
+_GATHERED_BITS = 32  # of the shortest lane that a core gathers by itself
 _LANE_BITS = 128  # of a register, between which moves take longer
 
 
@@ -68,11 +66,7 @@ class Costs(CoreCosts):
 
     def usual(self, each: Instruction) -> Cost:
         """What any port for arithmetic does with integers."""
-        if each.kind.lanes <= 1:
-            return self.scalar()
-        registers = self.core.registers(each.kind)
-        time_ns = registers * self.core.part(SIMPLE, each.kind) * self.core.rates.of(INTEGER)
-        return Cost(((ARITHMETIC, time_ns),), registers, (self.cycle_ns,))
+        return self.scalar() if each.kind.lanes <= 1 else self.integers(each.kind)
 
     def uses(self, each: Instruction) -> int:
         """How often a result is used."""
@@ -133,7 +127,7 @@ class Costs(CoreCosts):
     def integer_quotient(self, each: Instruction) -> Cost:
         if each.args[1].lstrip("-").isdigit():  # becomes a product
             return self.scalar(4.0, _CONSTANT_QUOTIENT)
-        return self.integer_division()
+        return self.integer_division(each)
 
     def comparison(self, each: Instruction) -> Cost:
         if each.kind.lanes > 1:
@@ -287,9 +281,6 @@ class Costs(CoreCosts):
         number = self.defined.get(made.args[1])
         return number is not None and number.op == "load"
 
-    def updated(self, each: Instruction) -> Cost:
-        return self.atomic()
-
     def free(self, each: Instruction) -> Cost:
         return FREE
 
@@ -300,18 +291,16 @@ class Costs(CoreCosts):
                 return cost(self, each)
         if each.detail.startswith("llvm."):
             return self.usual(each)
-        return self.library()
+        return self.library(each)
 
     def multiply_add(self, each: Instruction) -> Cost:
         return self.fused(each.kind, 2)
 
     def dot(self, each: Instruction) -> Cost:
-        """Products of pairs or fours that are added to a register of sums."""
-        dtype = "bfloat16" if "bf16" in each.detail else "int16" if "wss" in each.detail else "int8"
-        return self.dots(dtype, each.kind, 0)
+        return self.dots(each.detail, each.kind, 0)
 
     def tile_product(self, each: Instruction) -> Cost:
-        return self.tile_products("bfloat16" if "bf16" in each.detail else "int8")
+        return self.tile_products(each.detail)
 
     def tile_access(self, each: Instruction) -> Cost:
         port, rate = (STORES, STORE) if "stored" in each.detail else (LOADS, LOAD)
@@ -347,15 +336,9 @@ class Costs(CoreCosts):
         return self.measured(CONVERSION, each.kind)
 
     def gather(self, each: Instruction) -> Cost:
-        """Lane by lane: an address out of a vector, and an element into one. LLVM writes it out,
-        but for lanes that a condition chooses, which the core does by itself.
-        """
-        registers, moves = each.kind.lanes * 32 / self.core.vector_bits, _GATHERED * each.kind.lanes
-        loads = (LOADS, registers * self.core.rates.of(GATHER))
-        own = self.busy(moves, kind=ONE)
+        """LLVM writes it out, but for lanes that a condition chooses."""
         is_chosen = each.args[-2].startswith("%") and each.kind.bits >= _GATHERED_BITS
-        busy = (loads, *own) if is_chosen else (*own, loads)
-        return Cost(busy, moves, (self.core.cycles(_GATHER),))
+        return self.gathered(each.kind.lanes, is_chosen)
 
     def stored_lanes(self, each: Instruction) -> Cost:
         """A masked or scattered store, whose type stands in its name."""
@@ -413,7 +396,7 @@ _OPERATIONS: Mapping[str, Costing] = {
     },
     **dict.fromkeys(("insertelement", "extractelement"), Costs.element),
     "getelementptr": Costs.address,
-    **dict.fromkeys(("cmpxchg", "atomicrmw"), Costs.updated),
+    **dict.fromkeys(("cmpxchg", "atomicrmw"), Costs.atomic),
     **dict.fromkeys(
         (
             *("bitcast", "freeze", "alloca", "ptrtoint", "inttoptr", "fence"),

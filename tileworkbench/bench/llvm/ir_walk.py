@@ -9,8 +9,8 @@ from tileworkbench.bench.llvm.instructions import Function, Instruction, touches
 from tileworkbench.bench.llvm.known import Known
 from tileworkbench.bench.llvm.loops import Loop, Shape, successors
 from tileworkbench.bench.llvm.pipeline import Pipeline
-from tileworkbench.bench.llvm.values import Place, Value, Values, value_of
-from tileworkbench.bench.llvm.walk import RARE, TENSOR, Module, Walk, arrived
+from tileworkbench.bench.llvm.values import Place, Values, value_of
+from tileworkbench.bench.llvm.walk import Module, Walk, arrived
 
 _CALLED = 4.0  # instructions of a call
 
@@ -73,29 +73,15 @@ class IrWalk(Walk):
             self.pipeline.issue(times * _CALLED)
             self.call(each, times)
             return
-        place = None
-        if each.op in ("load", "store"):
-            place = value_of(self.values, each.args[-1])
+        place = value_of(self.values, each.args[-1]) if each.op in ("load", "store") else None
         if each.op in ("load", "store", "insertelement"):
-            if (same := self.known.note(each, place)) is not None:
-                self.pipeline.pass_on([(each.name, same)])
-                return
-            if isinstance(place, Place) and TENSOR.match(place.base):
-                self.work.bytes_[place.base] += times * each.kind.bytes_
-        elif each.name and (same := self.known.again(each)) is not None:
-            self.pipeline.pass_on([(each.name, same)])
-            return
-        lines = self.lines(each, place)
-        if times >= RARE:
-            self.pipeline.execute(each, place, times, lines)
+            same = self.known.note(each, place)
         else:
-            self.pipeline.skip(each, times, lines)
-
-    def lines(self, each: Instruction, place: Value | None) -> float:
-        """How often as long an access takes as one within a line of the cache."""
-        if not isinstance(place, Place):
-            return 1.0
-        return self.costs.core.split(each.op, place.offset, each.kind.bytes_)
+            same = self.known.again(each) if each.name else None
+        if same is not None:
+            self.pipeline.pass_on([(each.name, same)])
+        else:
+            self.hand_over(each, place if isinstance(place, Place) else None, times)
 
     def inline(self, call: Instruction, called: Walk) -> None:
         assert isinstance(called, IrWalk)

@@ -21,6 +21,7 @@ from tileworkbench.bench.llvm.instructions import Function, Instruction
 from tileworkbench.bench.llvm.loops import Loop, Shape, successors
 from tileworkbench.bench.llvm.pipeline import Pipeline
 from tileworkbench.bench.llvm.values import (
+    Place,
     Value,
     Values,
     compare,
@@ -31,10 +32,10 @@ from tileworkbench.bench.llvm.values import (
 )
 from tileworkbench.compiler.fast_dataclass import dataclass
 
-TENSOR = re.compile(r"%p\d+$")  # as the emitter names arguments of a launch
+_TENSOR = re.compile(r"%p\d+$")  # as the emitter names arguments of a launch
 # As the emitter names what only unusual data take, and where a launch ends with an error.
 _UNUSUAL = ("rare", "leave")
-RARE = 0.3  # code that is reached less often holds up nothing
+_RARE = 0.3  # code that is reached less often holds up nothing
 # Instructions after which a core is full of a loop, and of an iteration that stands for all of them
 # although it was the first; as many blocks follow each other as nobody counts.
 FULL, _LONG, _BLOCKS = AHEAD + 10, 800, 1000
@@ -225,6 +226,20 @@ class Walk(ABC):
         self.inline(each, walk)
         self.works += walk.works
         self.cut_ns, self.cut_at = walk.cut_ns, walk.cut_at
+
+    def hand_over(self, each: Instruction, place: Place | None, times: float) -> None:
+        """Have the core execute an instruction, which accesses what is at a place: an access takes
+        as often as long as one within a line of the cache as it has parts.
+        """
+        lines = 1.0
+        if place is not None:
+            lines = self.pipeline.costs.core.split(each.op, place.offset, each.kind.bytes_)
+            if _TENSOR.match(place.base):
+                self.work.bytes_[place.base] += times * each.kind.bytes_
+        if times >= _RARE:
+            self.pipeline.execute(each, place, times, lines)
+        else:
+            self.pipeline.skip(each, times, lines)
 
     def branch(self, label: str, each: Instruction) -> dict[tuple[str, str], float]:
         if len(each.labels) == 1:

@@ -130,12 +130,10 @@ class _Source:
     def __init__(self, function: Function) -> None:
         self.instructions = dict(enumerate(function.instructions, 1))
         self.numbers = {each.name: at for at, each in self.instructions.items() if each.name}
-        numbers = {id(each): at for at, each in self.instructions.items()}
-        self.labels = {
-            self.numbers[each.name] if each.name else numbers[id(each)]: label
-            for label, body in function.blocks.items()
-            for each in body
+        labels = {
+            each.name or id(each): label for label, body in function.blocks.items() for each in body
         }
+        self.labels = {at: labels[each.name or id(each)] for at, each in self.instructions.items()}
 
     def label(self, block: _Block) -> str:
         """The block of the IR that most operations of a block of machine code come from: its end

@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 from tileworkbench.bench.llvm.core_costs import (
     ADD,
-    ARITHMETIC,
     LATE,
     LOADS,
     MULTIPLY,
@@ -34,8 +33,6 @@ from tileworkbench.bench.operation_rates import (
     CHAIN,
     CONVERSION,
     DIVISION,
-    GATHER,
-    INTEGER,
     INTEGER_PRODUCT,
     LARGER,
     LOAD,
@@ -44,7 +41,6 @@ from tileworkbench.bench.operation_rates import (
     PERMUTATION,
     SHIFT,
     SHUFFLE,
-    SIMPLE,
     STORE,
     WIDENING,
 )
@@ -53,10 +49,8 @@ INWARD, OUTWARD, PRODUCTS = "into vectors", "out of vectors", "integer products"
 """Ports that do one in a cycle: a number from integers to vectors or masks, one from there to
 integers or memory, and a product of integers."""
 
-# In cycles: until a number is there from the other kind of registers, a product of integers, and a
-# gather.
-_CROSSING, _PRODUCT, _GATHERING = 3.0, 3.0, 20.0
-_GATHERED = 2.5  # instructions of a lane that is gathered
+# In cycles: until a number is there from the other kind of registers, and a product of integers.
+_CROSSING, _PRODUCT = 3.0, 3.0
 # Which operand a product is added to; the factors come before and after it.
 _ADDS_TO = {"132": 1, "213": 0, "231": 2}
 
@@ -81,13 +75,6 @@ class MachineCosts(CoreCosts):
     def fetch(self, each: Instruction) -> Cost:
         return Cost(self.access(LOADS, LOAD, ONE), 1.0)
 
-    def update(self, each: Instruction) -> Cost:
-        return self.atomic()
-
-    def call(self, each: Instruction) -> Cost:
-        """A function of the C library; those of the module are walked."""
-        return self.library()
-
     def crossing(self, each: Instruction) -> Cost:
         """A number that goes from integers to vectors or masks, or back."""
         late = self.core.cycles(_CROSSING)
@@ -105,14 +92,11 @@ class MachineCosts(CoreCosts):
         scalar = self.scalar(1.0, _PRODUCT)
         return Cost((*scalar.busy, (PRODUCTS, self.cycle_ns)), 1.0, scalar.latencies)
 
-    def integer_quotient(self, each: Instruction) -> Cost:
-        return self.integer_division()
-
     def mask(self, each: Instruction) -> Cost:
         return Cost(self.busy(1.0, kind=ONE), 1.0, (self.cycle_ns,))
 
     def tile_product(self, each: Instruction) -> Cost:
-        return self.tile_products("bfloat16" if "bf16" in each.op else "int8")
+        return self.tile_products(each.op)
 
     def tile_load(self, each: Instruction) -> Cost:
         return self.tile_moved(LOADS, LOAD)
@@ -121,9 +105,7 @@ class MachineCosts(CoreCosts):
         return self.tile_moved(STORES, STORE)
 
     def usual(self, each: Instruction) -> Cost:
-        """What any port for arithmetic does with vectors of integers."""
-        time_ns = self.core.part(SIMPLE, each.kind) * self.core.rates.of(INTEGER)
-        return Cost(((ARITHMETIC, time_ns),), 1.0, (self.cycle_ns,))
+        return self.integers(each.kind)
 
     def logic(self, each: Instruction) -> Cost:
         return self.arithmetic(each, "", self.cycle_ns)
@@ -151,9 +133,6 @@ class MachineCosts(CoreCosts):
     def root(self, each: Instruction) -> Cost:
         return self.divides(each, "sqrt", LATE + 1)
 
-    def extremum(self, each: Instruction) -> Cost:
-        return self.measured(LARGER, each.kind)
-
     def comparison(self, each: Instruction) -> Cost:
         return self.comparison_of(each.kind)
 
@@ -167,29 +146,8 @@ class MachineCosts(CoreCosts):
         late = self.core.cycles(_CROSSING) + cost.latencies[0]
         return Cost((*cost.busy, self.way(each)), 2.0, (late,))
 
-    def conversion(self, each: Instruction) -> Cost:
-        return self.measured(CONVERSION, each.kind)
-
-    def widening(self, each: Instruction) -> Cost:
-        return self.measured(WIDENING, each.kind, 2.0)
-
-    def narrowing(self, each: Instruction) -> Cost:
-        return self.measured(NARROWING, each.kind, 2.0)
-
-    def shift(self, each: Instruction) -> Cost:
-        return self.measured(SHIFT, each.kind)
-
-    def long_product(self, each: Instruction) -> Cost:
-        return self.measured(INTEGER_PRODUCT, each.kind)
-
     def dot(self, each: Instruction) -> Cost:
-        name = each.op
-        dtype = "bfloat16" if "bf16" in name else "int16" if "wss" in name else "int8"
-        return self.dots(dtype, each.kind, 2)
-
-    def resizing(self, each: Instruction) -> Cost:
-        """Integers of other widths."""
-        return self.crossing_shuffle(each)
+        return self.dots(each.op, each.kind, 2)
 
     def permutation(self, each: Instruction) -> Cost:
         """Lanes of two vectors."""
@@ -201,7 +159,7 @@ class MachineCosts(CoreCosts):
         return Cost(self.moved(SHUFFLE, 1.0, each.kind), 1.0, (self.cycle_ns,))
 
     def crossing_shuffle(self, each: Instruction) -> Cost:
-        """Lanes that go to other 128 bits, or an integer to all of them."""
+        """Lanes that go to other 128 bits, or become wider or narrower; an integer to all."""
         late = self.core.rates.latency(SHUFFLE)
         busy = self.moved(SHUFFLE, 1.0, each.kind)
         if len(each.args) == 1 and each.args[0][0] == "r":
@@ -215,12 +173,7 @@ class MachineCosts(CoreCosts):
         return Cost((*busy, self.way(each)), 2.0, late) if crosses else Cost(busy, 1.0, late)
 
     def gather(self, each: Instruction) -> Cost:
-        """The core loads lane by lane."""
-        lanes = each.kind.lanes
-        registers = lanes * each.kind.bits / self.core.vector_bits
-        loads = (LOADS, registers * self.core.rates.of(GATHER))
-        busy = (loads, *self.busy(_GATHERED * lanes, kind=ONE))
-        return Cost(busy, _GATHERED * lanes, (self.core.cycles(_GATHERING),))
+        return self.gathered(each.kind.lanes, is_own=True)
 
     def scatter(self, each: Instruction) -> Cost:
         return self.scattered(each.kind.lanes)
@@ -231,59 +184,62 @@ Costing = Callable[[MachineCosts, Instruction], Cost]
 _SPECIAL: dict[str, Costing] = {
     **{"load": MachineCosts.load, "store": MachineCosts.store, BLEND: MachineCosts.logic},
     **{IDLE: MachineCosts.issued, MOVE: MachineCosts.issued, ZERO: MachineCosts.issued},
-    **{PREFETCH: MachineCosts.fetch, ATOMIC: MachineCosts.update, CALL: MachineCosts.call},
-    CROSS: MachineCosts.crossing,
+    **{PREFETCH: MachineCosts.fetch, ATOMIC: MachineCosts.atomic, CROSS: MachineCosts.crossing},
+    CALL: MachineCosts.library,  # of C; functions of the module are walked
 }
 
-Rows = tuple[tuple[re.Pattern[str], Costing], ...]
 
-_OTHERS: Rows = tuple(
-    (re.compile(pattern), cost)
-    for pattern, cost in (
-        (r"i?div", MachineCosts.integer_quotient),
-        (r"i?mul", MachineCosts.integer_product),
-        (r"k", MachineCosts.mask),
-        (r"tdp", MachineCosts.tile_product),
-        (r"tileload", MachineCosts.tile_load),
-        (r"tilestore", MachineCosts.tile_store),
-        (r"", MachineCosts.integer),
-    )
+def _rows(*rows: tuple[str, Costing]) -> tuple[tuple[re.Pattern[str], Costing], ...]:
+    """The rows of a table."""
+    return tuple((re.compile(pattern), cost) for pattern, cost in rows)
+
+
+def _measured(operation: str, instructions: float = 1.0) -> Costing:
+    """What was measured of such an operation."""
+    return lambda costs, each: costs.measured(operation, each.kind, instructions)
+
+
+_OTHERS = _rows(
+    (r"i?div", MachineCosts.integer_division),
+    (r"i?mul", MachineCosts.integer_product),
+    (r"k", MachineCosts.mask),
+    (r"tdp", MachineCosts.tile_product),
+    (r"tileload", MachineCosts.tile_load),
+    (r"tilestore", MachineCosts.tile_store),
+    (r"", MachineCosts.integer),
 )
 
-_VECTORS: Rows = tuple(
-    (re.compile(pattern), cost)
-    for pattern, cost in (
-        (r"fn?m(add|sub)", MachineCosts.multiply_add),
-        (r"(h|)(add|sub|addsub)[ps][sdh]$", MachineCosts.sum),
-        (r"mul[ps][sdh]$", MachineCosts.product),
-        (r"div[ps][sdh]$", MachineCosts.quotient),
-        (r"sqrt", MachineCosts.root),
-        (r"(max|min|range)[ps][sdh]$", MachineCosts.extremum),
-        (r"u?comis|p?movmsk", MachineCosts.flags),
-        (r"cmp\w*[ps][sdh]$|pcmp|ptestn?m|fpclass", MachineCosts.comparison),
-        (r"scalef", MachineCosts.scaling),
-        (r"cvtu?si2|cvtt?s[sd]2u?si", MachineCosts.number),
-        (r"cvt(ph2|ps2pd|u?dq2pd)", MachineCosts.widening),
-        (r"cvt(\w*2ph|ne|t?pd2)", MachineCosts.narrowing),
-        (r"rndscale|round|reduce|getexp|getmant|fixupimm|cvt", MachineCosts.conversion),
-        (r"(andn?|x?or|blend\w*)[ps][sd]$|p(andn?|x?or|ternlog|blend)", MachineCosts.logic),
-        (r"p(s[lr]l|sra|ro[lr]|sh[lr]d)v?[wdq]|popcnt|plzcnt|psadbw", MachineCosts.shift),
-        (r"pmull[dq]", MachineCosts.long_product),
-        (r"pmul|pmadd", MachineCosts.product_of_integers),
-        (r"pdp|dpbf16", MachineCosts.dot),
-        (r"perm[it]2", MachineCosts.permutation),
-        (r"p?gather", MachineCosts.gather),
-        (r"p?scatter", MachineCosts.scatter),
-        (r"pmov(us|s|z|)x?[bwdq][bwdq]$", MachineCosts.resizing),
-        (r"pinsr|pextr|insertps|extractps", MachineCosts.element),
-        (
-            r"perm(?!il)|extract|insert|align|p?broadcast|p?expand|p?compress|shuf[fi]",
-            MachineCosts.crossing_shuffle,
-        ),
-        (
-            r"shufp|pshuf|p?unpck|permil|movs[hl]dup|movddup|palign|ps[lr]ldq|pack|mov[hl]",
-            MachineCosts.shuffle,
-        ),
-        (r"", MachineCosts.usual),
-    )
+_VECTORS = _rows(
+    (r"fn?m(add|sub)", MachineCosts.multiply_add),
+    (r"(h|)(add|sub|addsub)[ps][sdh]$", MachineCosts.sum),
+    (r"mul[ps][sdh]$", MachineCosts.product),
+    (r"div[ps][sdh]$", MachineCosts.quotient),
+    (r"sqrt", MachineCosts.root),
+    (r"(max|min|range)[ps][sdh]$", _measured(LARGER)),
+    (r"u?comis|p?movmsk", MachineCosts.flags),
+    (r"cmp\w*[ps][sdh]$|pcmp|ptestn?m|fpclass", MachineCosts.comparison),
+    (r"scalef", MachineCosts.scaling),
+    (r"cvtu?si2|cvtt?s[sd]2u?si", MachineCosts.number),
+    (r"cvt(ph2|ps2pd|u?dq2pd)", _measured(WIDENING, 2.0)),
+    (r"cvt(\w*2ph|ne|t?pd2)", _measured(NARROWING, 2.0)),
+    (r"rndscale|round|reduce|getexp|getmant|fixupimm|cvt", _measured(CONVERSION)),
+    (r"(andn?|x?or|blend\w*)[ps][sd]$|p(andn?|x?or|ternlog|blend)", MachineCosts.logic),
+    (r"p(s[lr]l|sra|ro[lr]|sh[lr]d)v?[wdq]|popcnt|plzcnt|psadbw", _measured(SHIFT)),
+    (r"pmull[dq]", _measured(INTEGER_PRODUCT)),
+    (r"pmul|pmadd", MachineCosts.product_of_integers),
+    (r"pdp|dpbf16", MachineCosts.dot),
+    (r"perm[it]2", MachineCosts.permutation),
+    (r"p?gather", MachineCosts.gather),
+    (r"p?scatter", MachineCosts.scatter),
+    (r"pmov(us|s|z|)x?[bwdq][bwdq]$", MachineCosts.crossing_shuffle),
+    (r"pinsr|pextr|insertps|extractps", MachineCosts.element),
+    (
+        r"perm(?!il)|extract|insert|align|p?broadcast|p?expand|p?compress|shuf[fi]",
+        MachineCosts.crossing_shuffle,
+    ),
+    (
+        r"shufp|pshuf|p?unpck|permil|movs[hl]dup|movddup|palign|ps[lr]ldq|pack|mov[hl]",
+        MachineCosts.shuffle,
+    ),
+    (r"", MachineCosts.usual),
 )

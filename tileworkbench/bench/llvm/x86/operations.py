@@ -139,6 +139,8 @@ class _Decoder:
         *sources, last = parts or [""]
         if _COMPARES.match(name):
             sources, last = parts, ""
+        # The registers of its address are operands, and no load is to be seen.
+        self.computes_address = name.startswith("lea") or "gather" in name
         self.masks = tuple(re.findall(r"\{%(k\d)\}", last))
         self.keeps = bool(self.masks) and "{z}" not in last
         self.sources, self.last = sources, last
@@ -155,16 +157,14 @@ class _Decoder:
 
     def operations(self) -> Iterator[Operation]:
         """Its loads, itself and its stores."""
-        reads, load = self.reads(), None
-        for each in self.sources:
-            memory = _memory(each)
-            if memory is not None and not self.name.startswith("lea") and "gather" not in self.name:
-                load = memory
-        target = _memory(self.last) if self.last else None
+        reads, target = self.reads(), _memory(self.last)
+        load = (
+            None if self.computes_address else next(filter(None, map(_memory, self.sources)), None)
+        )
         if self.name.startswith("tile"):  # all of it is one operation
             yield Operation(Instruction(self.result, self.name, reads, self.kind))
         elif target is not None:
-            yield from self.stores(reads, load, target)
+            yield from self.stores(reads, target)
         elif self.is_cleared():
             yield Operation(Instruction(self.result, ZERO))
         elif load is not None:
@@ -178,8 +178,7 @@ class _Decoder:
         """
         names = list[str]()
         for each in self.sources:
-            is_address = "(" in each and (self.name.startswith("lea") or "gather" in self.name)
-            if "(" in each and not is_address:
+            if "(" in each and not self.computes_address:
                 names.append(_PART)
             else:
                 names += [register(name) for name in _REGISTER.findall(re.sub(r"\{.*", "", each))]
@@ -224,9 +223,7 @@ class _Decoder:
         else:
             yield Operation(Instruction(self.result, self.name, reads, self.kind))
 
-    def stores(
-        self, reads: tuple[str, ...], load: Memory | None, memory: Memory
-    ) -> Iterator[Operation]:
+    def stores(self, reads: tuple[str, ...], memory: Memory) -> Iterator[Operation]:
         """An instruction whose result is in memory."""
         kind, value = _kind_of_bytes(self.accessed_bytes()), reads
         if "scatter" in self.name:

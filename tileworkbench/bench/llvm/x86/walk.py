@@ -8,7 +8,7 @@ from tileworkbench.bench.llvm.instructions import Function, Instruction
 from tileworkbench.bench.llvm.loops import Loop, Shape
 from tileworkbench.bench.llvm.pipeline import Pipeline
 from tileworkbench.bench.llvm.values import Place, Values, value_of
-from tileworkbench.bench.llvm.walk import RARE, TENSOR, Module, Walk
+from tileworkbench.bench.llvm.walk import Module, Walk
 from tileworkbench.bench.llvm.x86.code import Coded
 from tileworkbench.bench.llvm.x86.operations import CALL, MOVE, ZERO
 
@@ -40,20 +40,7 @@ class MachineWalk(Walk):
                 self.pipeline.issue(times)
                 self.call(source, times)
             else:
-                self.operation(each, times)
-
-    def operation(self, each: Coded, times: float) -> None:
-        """Add an operation of a port."""
-        operation, place, lines = each.operation, self.place(each), 1.0
-        if place is not None:
-            size = operation.kind.bytes_
-            lines = self.pipeline.costs.core.split(operation.op, place.offset, size)
-            if TENSOR.match(place.base):
-                self.work.bytes_[place.base] += times * size
-        if times >= RARE:
-            self.pipeline.execute(operation, place, times, lines)
-        else:
-            self.pipeline.skip(operation, times, lines)
+                self.hand_over(operation, self.place(each), times)
 
     def place(self, each: Coded) -> Place | None:
         """Where an access is, if that is known: what is on the stack itself is there, unless it is
