@@ -289,6 +289,53 @@ def paged_attention(
     return paged_attention
 
 
+def latent_attention(B: int, H: int, L: int, D: int, R: int, block_H: int, block_N: int) -> Any:
+    """`softmax((Q[b] @ C[b].T + P[b] @ K[b].T) / sqrt(D + R)) @ C[b]` of Q (B, H, D) and P (B, H,
+    R), C (B, L, D) and K (B, L, R), float16, as float32 (B, H, D): all H heads share what they
+    attend to, and C has keys and values.
+    """
+
+    @T.prim_func
+    def latent_attention(
+        Q: T.Tensor((B, H, D), "float16"),
+        P: T.Tensor((B, H, R), "float16"),
+        C: T.Tensor((B, L, D), "float16"),
+        K: T.Tensor((B, L, R), "float16"),
+    ):
+        Y = T.empty((B, H, D), "float32")
+        with T.Kernel(T.ceildiv(H, block_H), B) as (bx, b):
+            q = T.alloc_shared((block_H, D), "float16")
+            place = T.alloc_shared((block_H, R), "float16")
+            latent = T.alloc_shared((block_N, D), "float16")
+            keys = T.alloc_shared((block_N, R), "float16")
+            scores = T.alloc_fragment((block_H, block_N), "float32")
+            weights = T.alloc_shared((block_H, block_N), "float16")
+            out = T.alloc_fragment((block_H, D), "float32")
+            most = T.alloc_fragment((block_H,), "float32")
+            total = T.alloc_fragment((block_H,), "float32")
+            rescale = T.alloc_fragment((block_H,), "float32")
+            part = T.alloc_fragment((block_H,), "float32")
+            T.copy(Q[b, bx * block_H, 0], q)
+            T.copy(P[b, bx * block_H, 0], place)
+            T.clear(out)
+            T.clear(total)
+            T.fill(most, LOWEST)
+            for n in T.Pipelined(T.ceildiv(L, block_N), num_stages=2):
+                T.copy(C[b, n * block_N, 0], latent)
+                T.copy(K[b, n * block_N, 0], keys)
+                T.gemm(q, latent, scores, transpose_B=True, clear_accum=True)
+                T.gemm(place, keys, scores, transpose_B=True)
+                scale = (D + R) ** -0.5 * LOG2_E
+                update_softmax(scores, out, most, total, rescale, part, scale, block_H, block_N, D)
+                T.copy(scores, weights)
+                T.gemm(weights, latent, out)
+            for i, d in T.Parallel(block_H, D):
+                Y[b, bx * block_H + i, d] = out[i, d] / total[i]
+        return Y
+
+    return latent_attention
+
+
 CASES = (
     Case(
         "flash attention 512, D 64",
@@ -337,5 +384,11 @@ CASES = (
         paged_attention,
         {"B": 12, "G": 6, "L": 960, "D": 48, "P": 500, "S": 24},
         {"block_G": (1, 2, 6), "block_N": (8, 24, 120, 480, 960)},
+    ),
+    Case(
+        "latent attention 6x16x480, D 96 and 16, float16",
+        latent_attention,
+        {"B": 6, "H": 16, "L": 480, "D": 96, "R": 16},
+        {"block_H": (1, 4, 16), "block_N": (8, 40, 120, 480)},
     ),
 )

@@ -1,4 +1,4 @@
-"""Convolutions as products, and a gradient of one."""
+"""Convolutions as products, and gradients of convolutions."""
 
 from __future__ import annotations
 
@@ -129,6 +129,40 @@ def bytes_convolution(H: int, W: int, C: int, F: int, block_H: int, block_W: int
     return bytes_convolution
 
 
+def tap_gradients(B: int, L: int, C: int, block_L: int, block_C: int) -> Any:
+    """`sum(G[b, l] * X[b, l + t] for b, l)` of X (B, L + 3, C) and G (B, L, C), bfloat16, as
+    float32 (4, C), the gradient of four weights for each channel, and `sum(G[b, l])`, (C,).
+    """
+
+    @T.prim_func
+    def tap_gradients(X: T.Tensor((B, L + 3, C), "bfloat16"), G: T.Tensor((B, L, C), "bfloat16")):
+        weights, bias = T.empty((4, C), "float32"), T.empty((C,), "float32")
+        with T.Kernel(T.ceildiv(C, block_C)) as bx:
+            inputs = T.alloc_shared((block_L + 3, block_C), "float32")
+            slope = T.alloc_fragment((block_L, block_C), "float32")
+            part = T.alloc_fragment((block_L, block_C), "float32")
+            column = T.alloc_fragment((block_C,), "float32")
+            total = T.alloc_fragment((4, block_C), "float32")
+            every = T.alloc_fragment((block_C,), "float32")
+            T.clear(total)
+            T.clear(every)
+            for b, k in T.grid(B, T.ceildiv(L, block_L)):
+                T.copy(X[b, k * block_L, bx * block_C], inputs)
+                T.copy(G[b, k * block_L, bx * block_C], slope)
+                T.reduce_sum(slope, every, dim=0, clear=False)
+                for t in T.serial(4):
+                    for i, j in T.Parallel(block_L, block_C):
+                        part[i, j] = slope[i, j] * inputs[i + t, j]
+                    T.reduce_sum(part, column, dim=0)
+                    for j in T.Parallel(block_C):
+                        total[t, j] = total[t, j] + column[j]
+            T.copy(total, weights[0, bx * block_C])
+            T.copy(every, bias[bx * block_C])
+        return weights, bias
+
+    return tap_gradients
+
+
 CASES = (
     Case(
         "convolution 28x28, 64 to 64",
@@ -159,5 +193,11 @@ CASES = (
         bytes_convolution,
         {"H": 36, "W": 40, "C": 24, "F": 48},
         {"block_H": (1, 3, 12, 36), "block_W": (2, 8, 20, 40)},
+    ),
+    Case(
+        "gradients of taps 4x1000x600, bfloat16",
+        tap_gradients,
+        {"B": 4, "L": 1000, "C": 600},
+        {"block_L": (1, 20, 1000), "block_C": (8, 40, 200, 600)},
     ),
 )

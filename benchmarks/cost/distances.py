@@ -266,6 +266,65 @@ def gaussian_densities(M: int, N: int, K: int, block_M: int, block_N: int, block
     return gaussian_densities
 
 
+def matched_features(M: int, N: int, K: int, block_M: int, block_N: int) -> Any:
+    """The row b of B (N, K) with the least `|a - b|**2` for each row a of A (M, K), int8, where it
+    is below 0.64 of the next, else -1; and the least: (M,) each, int32.
+    """
+    far = 2**30
+
+    @T.prim_func
+    def matched_features(A: T.Tensor((M, K), "int8"), B: T.Tensor((N, K), "int8")):
+        match, least = T.empty((M,), "int32"), T.empty((M,), "int32")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            left = T.alloc_shared((block_M, K), "int8")
+            right = T.alloc_shared((block_N, K), "int8")
+            square = T.alloc_fragment((block_M, K), "int32")
+            squares = T.alloc_fragment((block_N, K), "int32")
+            own = T.alloc_fragment((block_M,), "int32")
+            size = T.alloc_fragment((block_N,), "int32")
+            off = T.alloc_fragment((block_M, block_N), "int32")
+            place = T.alloc_fragment((block_M, block_N), "int32")
+            near = T.alloc_fragment((block_M,), "int32")
+            at = T.alloc_fragment((block_M,), "int32")
+            later = T.alloc_fragment((block_M,), "int32")
+            first = T.alloc_fragment((block_M,), "int32")
+            second = T.alloc_fragment((block_M,), "int32")
+            best = T.alloc_fragment((block_M,), "int32")
+            T.copy(A[bx * block_M, 0], left)
+            for i, d in T.Parallel(block_M, K):
+                square[i, d] = T.cast(left[i, d], "int32") * T.cast(left[i, d], "int32")
+            T.reduce_sum(square, own, dim=1)
+            T.fill(first, far)
+            T.fill(second, far)
+            T.fill(best, -1)
+            for n in T.serial(T.ceildiv(N, block_N)):
+                T.copy(B[n * block_N, 0], right)
+                for j, d in T.Parallel(block_N, K):
+                    squares[j, d] = T.cast(right[j, d], "int32") * T.cast(right[j, d], "int32")
+                T.reduce_sum(squares, size, dim=1)
+                T.gemm(left, right, off, transpose_B=True, clear_accum=True)
+                for i, j in T.Parallel(block_M, block_N):
+                    off[i, j] = own[i] + size[j] - 2 * off[i, j]
+                T.reduce_min(off, near, dim=1)
+                for i, j in T.Parallel(block_M, block_N):
+                    place[i, j] = T.if_then_else(off[i, j] == near[i], n * block_N + j, N)
+                T.reduce_min(place, at, dim=1)
+                for i, j in T.Parallel(block_M, block_N):
+                    off[i, j] = T.if_then_else(n * block_N + j == at[i], far, off[i, j])
+                T.reduce_min(off, later, dim=1)
+                for i in T.Parallel(block_M):
+                    second[i] = T.min(T.max(first[i], near[i]), T.min(second[i], later[i]))
+                    best[i] = T.if_then_else(near[i] < first[i], at[i], best[i])
+                    first[i] = T.min(first[i], near[i])
+            for i in T.Parallel(block_M):
+                is_clear = T.cast(first[i], "float32") < 0.64 * T.cast(second[i], "float32")
+                match[bx * block_M + i] = T.if_then_else(is_clear, best[i], -1)
+                least[bx * block_M + i] = first[i]
+        return match, least
+
+    return matched_features
+
+
 CASES = (
     Case(
         "squared distances 256x512, K 128",
@@ -320,5 +379,11 @@ CASES = (
         gaussian_densities,
         {"M": 150, "N": 320, "K": 60},
         {"block_M": (1, 15, 150), "block_N": (8, 40, 320), "block_K": (4, 60)},
+    ),
+    Case(
+        "features matched 90x150x128, int8",
+        matched_features,
+        {"M": 90, "N": 150, "K": 128},
+        {"block_M": (1, 9, 90), "block_N": (3, 15, 50, 150)},
     ),
 )

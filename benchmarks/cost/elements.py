@@ -305,6 +305,31 @@ def random_normals(M: int, N: int, block_M: int, block_N: int) -> Any:
     return random_normals
 
 
+def pair_features(L: int, C: int, R: int, block_I: int, block_J: int) -> Any:
+    """`relu(A[i] + B[j] + E[r])`, r = j - i cut to -R ... R, plus R, of A and B (L, C) and E (2 * R
+    + 1, C), float16, and 0 where `on` (L,), uint8, is 0 at i or j, as float16 (L, L, C).
+    """
+
+    @T.prim_func
+    def pair_features(
+        A: T.Tensor((L, C), "float16"),
+        B: T.Tensor((L, C), "float16"),
+        E: T.Tensor((2 * R + 1, C), "float16"),
+        on: T.Tensor((L,), "uint8"),
+    ):
+        Y = T.empty((L, L, C), "float16")
+        with T.Kernel(T.ceildiv(L, block_J), T.ceildiv(L, block_I)) as (bx, by):
+            for i, j, c in T.Parallel(block_I, block_J, C):
+                first, second = by * block_I + i, bx * block_J + j
+                place = T.clamp(second - first, -R, R) + R
+                total = T.cast(A[first, c], "float32") + B[second, c] + E[place, c]
+                is_on = (on[first] != 0) & (on[second] != 0)
+                Y[first, second, c] = T.if_then_else(is_on, T.max(total, 0.0), 0.0)
+        return Y
+
+    return pair_features
+
+
 CASES = (
     Case(
         "add 1024x1024",
@@ -361,5 +386,11 @@ CASES = (
         random_normals,
         {"M": 400, "N": 900},
         {"block_M": (1, 8, 50, 400), "block_N": (9, 60, 300, 900)},
+    ),
+    Case(
+        "features of pairs 480x480x64, float16",
+        pair_features,
+        {"L": 480, "C": 64, "R": 32},
+        {"block_I": (1, 12, 96), "block_J": (1, 8, 60, 480)},
     ),
 )

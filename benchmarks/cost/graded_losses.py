@@ -1,4 +1,4 @@
-"""Losses of rows whose wanted values are bytes, or other rows."""
+"""Losses of rows whose wanted values are bytes, or other rows, or lie between quantiles."""
 
 from __future__ import annotations
 
@@ -103,6 +103,39 @@ def triplet_loss(M: int, N: int, block_M: int, block_N: int) -> Any:
     return triplet_loss
 
 
+def quantile_losses(M: int, N: int, Q: int, block_M: int, block_N: int) -> Any:
+    """`sum(max(t * d, (t - 1) * d))`, d = y - p and t = (q + 1) / (Q + 1), of the rows of Y (M, N),
+    float32, and P (M, N, Q), float16, Q quantiles of each: (M,), float32; and the gradient of P,
+    float16, where that of the sums is g (M,), float32.
+    """
+
+    @T.prim_func
+    def quantile_losses(
+        P: T.Tensor((M, N, Q), "float16"),
+        Y: T.Tensor((M, N), "float32"),
+        g: T.Tensor((M,), "float32"),
+    ):
+        loss, slope = T.empty((M,), "float32"), T.empty((M, N, Q), "float16")
+        with T.Kernel(T.ceildiv(M, block_M)) as bx:
+            cost = T.alloc_fragment((block_M, block_N, Q), "float32")
+            each = T.alloc_fragment((block_M, block_N), "float32")
+            total = T.alloc_fragment((block_M,), "float32")
+            T.clear(total)
+            for k in T.serial(T.ceildiv(N, block_N)):
+                for i, j, q in T.Parallel(block_M, block_N, Q):
+                    row, column = bx * block_M + i, k * block_N + j
+                    level = T.cast(q + 1, "float32") / (Q + 1.0)
+                    off = Y[row, column] - P[row, column, q]
+                    cost[i, j, q] = T.max(level * off, (level - 1.0) * off)
+                    slope[row, column, q] = g[row] * (T.if_then_else(off > 0.0, 0.0, 1.0) - level)
+                T.reduce_sum(cost, each, dim=2)
+                T.reduce_sum(each, total, dim=1, clear=False)
+            T.copy(total, loss[bx * block_M])
+        return loss, slope
+
+    return quantile_losses
+
+
 CASES = (
     Case(
         "dice loss of rows 160x3600, float16",
@@ -121,5 +154,11 @@ CASES = (
         triplet_loss,
         {"M": 240, "N": 2000},
         {"block_M": (1, 4, 24, 240), "block_N": (8, 80, 400, 2000)},
+    ),
+    Case(
+        "losses of 9 quantiles 100x1200, float16",
+        quantile_losses,
+        {"M": 100, "N": 1200, "Q": 9},
+        {"block_M": (1, 100), "block_N": (4, 8, 16, 40, 120, 400, 1200)},
     ),
 )

@@ -73,6 +73,41 @@ def centres_of_groups(M: int, N: int, C: int, block_M: int, block_N: int) -> Any
     return centres_of_groups
 
 
+def trimmed_means(S: int, M: int, N: int, block_M: int, block_N: int) -> Any:
+    """Means of the middle half of the S values of each element, X (S, M, N), bfloat16, as float32
+    (M, N): gradients of S workers, of which a few may be wrong. S is a power of 2; the values are
+    put in order by a network (Batcher's, of bitonic pieces).
+    """
+    network = [
+        (2**size, 2**step) for size in range(1, S.bit_length()) for step in reversed(range(size))
+    ]
+
+    @T.prim_func
+    def trimmed_means(X: T.Tensor((S, M, N), "bfloat16")):
+        Y = T.empty((M, N), "float32")
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M)) as (bx, by):
+            values = T.alloc_shared((S, block_M, block_N), "float32")
+            total = T.alloc_fragment((block_M, block_N), "float32")
+            T.copy(X[0, by * block_M, bx * block_N], values)
+            for size, step in network:
+                for p, i, j in T.Parallel(S // 2, block_M, block_N):
+                    low = p // step * (2 * step) + p % step
+                    one, other = values[low, i, j], values[low + step, i, j]
+                    least, most = T.min(one, other), T.max(one, other)
+                    is_up = low // size % 2 == 0
+                    values[low, i, j] = T.if_then_else(is_up, least, most)
+                    values[low + step, i, j] = T.if_then_else(is_up, most, least)
+            T.clear(total)
+            for s in T.serial(S // 2):
+                for i, j in T.Parallel(block_M, block_N):
+                    total[i, j] = total[i, j] + values[S // 4 + s, i, j]
+            for i, j in T.Parallel(block_M, block_N):
+                Y[by * block_M + i, bx * block_N + j] = total[i, j] / (S // 2)
+        return Y
+
+    return trimmed_means
+
+
 CASES = (
     Case(
         "sums of clipped rows 4x150x1200, float16",
@@ -85,5 +120,11 @@ CASES = (
         centres_of_groups,
         {"M": 1200, "N": 480, "C": 24},
         {"block_M": (1, 20, 150, 1200), "block_N": (8, 32, 120, 480)},
+    ),
+    Case(
+        "trimmed means of 16, 40x1800, bfloat16",
+        trimmed_means,
+        {"S": 16, "M": 40, "N": 1800},
+        {"block_M": (1, 5, 40), "block_N": (8, 60, 360, 1800)},
     ),
 )

@@ -255,6 +255,36 @@ def pooled_boxes(R: int, H: int, W: int, C: int, P: int, block_P: int, block_C: 
     return pooled_boxes
 
 
+def hashed_grids(N: int, G: int, S: int, block_N: int, block_G: int) -> Any:
+    """Two features from each of G grids at places P (N, 2), float32, (N, G, 2), float32, between
+    the four corners of a cell: grid g has `8 * 2**g` cells along `x / 8 + 0.5`, cut to 0 ... 1, and
+    a corner's features are in E (G, S, 2), float16, at its mixed numbers; S is a power of 2.
+    """
+
+    def slot(x: Any, y: Any) -> Any:
+        return T.cast(T.cast(x, "uint32") ^ T.cast(y, "uint32") * T.uint32(2654435761), "int32")
+
+    @T.prim_func
+    def hashed_grids(P: T.Tensor((N, 2), "float32"), E: T.Tensor((G, S, 2), "float16")):
+        Y = T.empty((N, G, 2), "float32")
+        with T.Kernel(T.ceildiv(G, block_G), T.ceildiv(N, block_N)) as (bx, by):
+            for i, g, f in T.Parallel(block_N, block_G, 2):
+                point, grid = by * block_N + i, bx * block_G + g
+                cells = T.cast(8 << grid, "float32")
+                x = T.clamp(P[point, 0] * 0.125 + 0.5, 0.0, 1.0) * cells
+                y = T.clamp(P[point, 1] * 0.125 + 0.5, 0.0, 1.0) * cells
+                left, above = T.cast(T.floor(x), "int32"), T.cast(T.floor(y), "int32")
+                along, down = x - T.floor(x), y - T.floor(y)
+                upper = (1.0 - along) * E[grid, slot(left, above) & (S - 1), f]
+                upper += along * E[grid, slot(left + 1, above) & (S - 1), f]
+                lower = (1.0 - along) * E[grid, slot(left, above + 1) & (S - 1), f]
+                lower += along * E[grid, slot(left + 1, above + 1) & (S - 1), f]
+                Y[point, grid, f] = upper + down * (lower - upper)
+        return Y
+
+    return hashed_grids
+
+
 CASES = (
     Case(
         "transpose 1024x1024",
@@ -316,5 +346,11 @@ CASES = (
         pooled_boxes,
         {"R": 60, "H": 50, "W": 64, "C": 96, "P": 7},
         {"block_P": (1, 7, 49), "block_C": (8, 16, 32, 48, 96)},
+    ),
+    Case(
+        "features of 8 grids at 6000 places, float16",
+        hashed_grids,
+        {"N": 6000, "G": 8, "S": 4096},
+        {"block_N": (1, 20, 300, 6000), "block_G": (1, 2, 8)},
     ),
 )

@@ -217,6 +217,49 @@ def warped_distances(L: int, S: int, B: int, block_L: int, block_B: int) -> Any:
     return warped_distances
 
 
+def alignment_losses(L: int, B: int, C: int, S: int, block_L: int, block_B: int) -> Any:
+    """Losses (B,) of all ways to spread the S classes y (B, S), int32, with blanks, class 0,
+    between them over L steps, of X (L, B, C), float32, logarithms of chances (CTC).
+    """
+    W, far = 2 * S + 1, -1e30
+
+    @T.prim_func
+    def alignment_losses(X: T.Tensor((L, B, C), "float32"), y: T.Tensor((B, S), "int32")):
+        loss = T.empty((B,), "float32")
+        with T.Kernel(T.ceildiv(B, block_B)) as bx:
+            seen = T.alloc_shared((block_L, block_B, C), "float32")
+            label = T.alloc_shared((block_B, W), "int32")
+            skip = T.alloc_fragment((block_B, W), "float32")
+            state = T.alloc_shared((block_B, W + 2), "float32")
+            new = T.alloc_fragment((block_B, W), "float32")
+            for b, s in T.Parallel(block_B, W):
+                own = y[bx * block_B + b, T.min(s // 2, S - 1)]
+                before = y[bx * block_B + b, T.max(s // 2 - 1, 0)]
+                label[b, s] = T.if_then_else(s % 2 == 1, own, 0)
+                may = (s % 2 == 1) & (own != before)
+                skip[b, s] = T.if_then_else(may, 0.0, far)
+            for b, s in T.Parallel(block_B, W + 2):
+                state[b, s] = T.if_then_else(s == 2, 0.0, far)
+            for k in T.serial(T.ceildiv(L, block_L)):
+                T.copy(X[k * block_L, bx * block_B, 0], seen)
+                for n in T.serial(block_L):
+                    for b, s in T.Parallel(block_B, W):
+                        one, two = state[b, s + 2], state[b, s + 1]
+                        three = state[b, s] + skip[b, s]
+                        most = T.max(T.max(one, two), three)
+                        total = T.exp(one - most) + T.exp(two - most) + T.exp(three - most)
+                        new[b, s] = most + T.log(total) + seen[n, b, label[b, s]]
+                    for b, s in T.Parallel(block_B, W):
+                        state[b, s + 2] = new[b, s]
+            for b in T.Parallel(block_B):
+                one, two = state[b, W + 1], state[b, W]
+                most = T.max(one, two)
+                loss[bx * block_B + b] = -most - T.log(T.exp(one - most) + T.exp(two - most))
+        return loss
+
+    return alignment_losses
+
+
 CASES = (
     Case(
         "likely paths 60x40, 20 states",
@@ -253,5 +296,11 @@ CASES = (
         warped_distances,
         {"L": 48, "S": 60, "B": 240},
         {"block_L": (1, 8, 48), "block_B": (1, 8, 24, 80, 240)},
+    ),
+    Case(
+        "losses of alignments 80x48x40, 20 classes",
+        alignment_losses,
+        {"L": 80, "B": 48, "C": 40, "S": 20},
+        {"block_L": (1, 8, 80), "block_B": (1, 4, 16, 48)},
     ),
 )

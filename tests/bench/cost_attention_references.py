@@ -53,6 +53,13 @@ def linear_attention(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor) -> torch
     return scores / scores.sum(2, keepdim=True) @ V.float()
 
 
+def latent_attention(
+    Q: torch.Tensor, P: torch.Tensor, C: torch.Tensor, K: torch.Tensor
+) -> torch.Tensor:
+    q, keys = torch.cat([Q, P], 2).float(), torch.cat([C, K], 2).float()
+    return torch.nn.functional.scaled_dot_product_attention(q, keys, C.float())
+
+
 REFERENCES: dict[str, Reference] = {
     "window": (
         (N, 4, 2, K, 24),
@@ -113,5 +120,11 @@ REFERENCES: dict[str, Reference] = {
         {"block_L": (1, 8, 32), "block_E": (8, 16, 48)},
         (of(3, M, 24).bfloat16(), of(3, 24, M).mT.contiguous().bfloat16(), of(3, M, K).bfloat16()),
         linear_attention,
+    ),
+    "latent_attention": (
+        (3, 8, N, K, 16),
+        {"block_H": (1, 4, 8), "block_N": (8, 16, 64)},
+        (of(3, 8, K).half(), of(3, 8, 16).half(), of(3, N, K).half(), of(3, N, 16).half()),
+        latent_attention,
     ),
 }

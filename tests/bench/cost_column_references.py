@@ -52,6 +52,11 @@ def centres_of_groups(X: torch.Tensor, group: torch.Tensor) -> torch.Tensor:
     return is_in @ X.float() / is_in.sum(1, keepdim=True).clamp(1)
 
 
+def trimmed_means(X: torch.Tensor) -> torch.Tensor:
+    quarter = len(X) // 4
+    return X.float().sort(0).values[quarter:-quarter].mean(0)
+
+
 REFERENCES: dict[str, Reference] = {
     "column_sums": ((M, N), BOTH, (X,), lambda x: x.sum(0)),
     "weighted_columns": ((M, N), BOTH, (X, of(M)), lambda x, w: w @ x),
@@ -133,5 +138,11 @@ REFERENCES: dict[str, Reference] = {
         {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
         (X.bfloat16(), below(7, M)),
         centres_of_groups,
+    ),
+    "trimmed_means": (
+        (8, M, N),
+        {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
+        (of(8, M, N).bfloat16(),),
+        trimmed_means,
     ),
 }

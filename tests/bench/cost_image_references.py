@@ -69,6 +69,22 @@ def mosaic_colours(X: torch.Tensor) -> torch.Tensor:
     return (made[:, 0] / 4).floor().byte()
 
 
+def wavelet_bands(X: torch.Tensor) -> torch.Tensor:
+    def halves(x: torch.Tensor) -> torch.Tensor:
+        even, odd = x[::2], x[1::2]
+        detail = odd - torch.div(even[:-1] + even[1:], 2, rounding_mode="floor")
+        sides = torch.div(detail[:-1] + detail[1:] + 2, 4, rounding_mode="floor")
+        return torch.stack([even[1:-1] + sides, detail[1:]])
+
+    along = halves(X.T.int())
+    return torch.stack([halves(each.T) for each in along], 1).flatten(0, 1).to(torch.int16)
+
+
+def cosine_codes(X: torch.Tensor, D: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    made = torch.einsum("uk,hkwl,vl->huwv", D, X.float() - 128, D) / q[:, None]
+    return made.round().clamp(-128, 127).to(torch.int8)
+
+
 REFERENCES: dict[str, Reference] = {
     "edges": (
         (M, N),
@@ -132,5 +148,17 @@ REFERENCES: dict[str, Reference] = {
         {"block_H": (1, 8, 32), "block_W": (8, 16, 64)},
         (below(1024, M + 2, N + 2, dtype=torch.int16),),
         mosaic_colours,
+    ),
+    "wavelet_bands": (
+        (M, N),
+        {"block_H": (1, 8, 32), "block_W": (8, 16, 64)},
+        (below(1024, 2 * M + 3, 2 * N + 3, dtype=torch.int16) - 512,),
+        wavelet_bands,
+    ),
+    "cosine_codes": (
+        (6, 8),
+        {"block_H": (1, 2, 6), "block_W": (1, 4, 8)},
+        (below(256, 6, 8, 8, 8, dtype=torch.uint8).flip(0), of(8, 8) / 3, of(8, 8).abs() + 9),
+        cosine_codes,
     ),
 }

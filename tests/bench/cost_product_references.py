@@ -93,6 +93,27 @@ def bytes_convolution(X: torch.Tensor, filters: torch.Tensor, s: torch.Tensor) -
     return (total.permute(1, 2, 0).float() * s).round().clamp(0, 127).to(torch.int8)
 
 
+def tap_gradients(X: torch.Tensor, G: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    x, g = X.double(), G.double()
+    weights = torch.stack([(g * x[:, t : t + g.shape[1]]).sum((0, 1)) for t in range(4)])
+    return weights.float(), g.sum((0, 1)).float()
+
+
+def triangle_product(
+    A: torch.Tensor, U: torch.Tensor, B: torch.Tensor, V: torch.Tensor
+) -> torch.Tensor:
+    left, right = U.float().sigmoid() * A.float(), V.float().sigmoid() * B.float()
+    return torch.einsum("ikc,jkc->cij", left, right)
+
+
+def matched_features(A: torch.Tensor, B: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    off = ((A[:, None].int() - B.int()) ** 2).sum(2)
+    nearest = off.topk(2, largest=False)
+    first, second = nearest.values.unbind(1)
+    match = torch.where(first < 0.64 * second, off.argmin(1), -1)
+    return match.int(), first.int()
+
+
 REFERENCES: dict[str, Reference] = {
     "batched_gemv": (
         (3, M, N),
@@ -343,5 +364,28 @@ REFERENCES: dict[str, Reference] = {
             of(24).abs() / 999,
         ),
         bytes_convolution,
+    ),
+    "tap_gradients": (
+        (3, M, N),
+        {"block_L": (1, 8, 32), "block_C": (8, 16, 64)},
+        (of(3, M + 3, N).bfloat16(), of(3, M, N).bfloat16()),
+        tap_gradients,
+    ),
+    "triangle_product": (
+        (24, K, 5),
+        {"block_I": (1, 8, 24), "block_J": (8, 12, 24), "block_K": (8, 16, 48)},
+        tuple(each.bfloat16() for each in of(4, 24, K, 5)),
+        triangle_product,
+    ),
+    "matched_features": (
+        (M, N, K),
+        {"block_M": (1, 8, 32), "block_N": (4, 16, 64)},
+        (
+            (below(200, M, K) - 100).to(torch.int8),
+            (below(200, N, K) - 100 + below(21, N, K) * (torch.arange(N) % 2)[:, None]).to(
+                torch.int8
+            ),
+        ),
+        matched_features,
     ),
 }

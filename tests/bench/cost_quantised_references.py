@@ -38,6 +38,13 @@ def packed_signs(X: torch.Tensor, t: torch.Tensor) -> tuple[torch.Tensor, torch.
     return (bits << torch.arange(32)).sum(2).int(), bits.sum((1, 2)).int()
 
 
+def unpacked_changes(P: torch.Tensor) -> torch.Tensor:
+    bits = (P[:, :-1, None].int() >> torch.arange(8)) & 1
+    codes = (bits.flatten(1).unflatten(1, (-1, 5)) << torch.arange(5)).sum(2)
+    changes = torch.where(codes % 2 == 1, -(codes + 1) // 2, codes // 2)
+    return changes.cumsum(1).int()
+
+
 REFERENCES: dict[str, Reference] = {
     "quantise": ((M, N), ROWS, (X,), quantise),
     "dequantise": (
@@ -105,5 +112,11 @@ REFERENCES: dict[str, Reference] = {
         {"block_M": (1, 8, 32), "block_W": (1, 3, 6)},
         (of(M, 192).half(), of(192) / 4),
         packed_signs,
+    ),
+    "unpacked_changes": (
+        (M, N),
+        {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
+        (below(256, M, 5 * N // 8 + 1, dtype=torch.uint8),),
+        unpacked_changes,
     ),
 }

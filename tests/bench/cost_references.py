@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import cross_entropy, huber_loss, kl_div, multi_margin_loss
 
-from tests.bench.cost_inputs import BOTH, ROWS, M, N, Reference, X, Y, below, of
+from tests.bench.cost_inputs import BOTH, ROWS, K, M, N, Reference, X, Y, below, of
 
 
 def layernorm_backward(
@@ -117,6 +117,25 @@ def order_loss(S: torch.Tensor, G: torch.Tensor) -> torch.Tensor:
 def triplet_loss(A: torch.Tensor, B: torch.Tensor, C: torch.Tensor) -> torch.Tensor:
     a, b, c = A.float(), B.float(), C.float()
     return ((a - b).norm(dim=1) - (a - c).norm(dim=1) + 0.5).relu()
+
+
+def quantile_losses(
+    P: torch.Tensor, Y: torch.Tensor, g: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    p = P.float().requires_grad_()
+    level = torch.arange(1, P.shape[2] + 1) / (P.shape[2] + 1)
+    off = Y[..., None] - p
+    loss = torch.where(off > 0, level * off, (level - 1) * off).sum((1, 2))
+    return loss.detach(), torch.autograd.grad((loss * g).sum(), p)[0].half()
+
+
+def pair_features(
+    A: torch.Tensor, B: torch.Tensor, E: torch.Tensor, on: torch.Tensor
+) -> torch.Tensor:
+    most, places, is_on = len(E) // 2, torch.arange(len(A)), on != 0
+    apart = (places - places[:, None]).clamp(-most, most) + most
+    total = A.float()[:, None] + B.float() + E.float()[apart]
+    return (total.relu() * torch.outer(is_on, is_on)[..., None]).half()
 
 
 REFERENCES: dict[str, Reference] = {
@@ -350,5 +369,17 @@ REFERENCES: dict[str, Reference] = {
         {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
         (X.bfloat16(), Y.bfloat16(), of(2 * M, N)[:M].bfloat16()),
         triplet_loss,
+    ),
+    "quantile_losses": (
+        (M, N, 5),
+        {"block_M": (1, 8, 32), "block_N": (8, 16, 64)},
+        (of(M, N, 5).half(), X, of(M)),
+        quantile_losses,
+    ),
+    "pair_features": (
+        (M, K, 10),
+        {"block_I": (1, 8, 32), "block_J": (1, 8, 32)},
+        (of(M, K).half(), of(K, M).T.contiguous().half(), of(21, K).half(), below(4, M).byte()),
+        pair_features,
     ),
 }

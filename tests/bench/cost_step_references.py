@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tests.bench.cost_inputs import K, M, N, Reference, X, of
+from tests.bench.cost_inputs import K, M, N, Reference, X, below, of
 
 
 def gated_unit(X: torch.Tensor, H: torch.Tensor, W: torch.Tensor, U: torch.Tensor) -> torch.Tensor:
@@ -61,6 +61,11 @@ def warped_distances(X: torch.Tensor, Y: torch.Tensor) -> torch.Tensor:
     return row[-1]
 
 
+def alignment_losses(X: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    lengths = (torch.full((len(y),), each) for each in (len(X), y.shape[1]))
+    return torch.nn.functional.ctc_loss(X, y, *lengths, reduction="none")
+
+
 REFERENCES: dict[str, Reference] = {
     "gated_unit": (
         (M, N, K),
@@ -97,5 +102,11 @@ REFERENCES: dict[str, Reference] = {
         {"block_L": (1, 8, 32), "block_B": (1, 6, 24)},
         (of(M, 24), of(20, 24)),
         warped_distances,
+    ),
+    "alignment_losses": (
+        (M, 12, 20, 9),
+        {"block_L": (1, 8, 32), "block_B": (1, 4, 12)},
+        (of(M, 12, 20).log_softmax(2), 1 + below(5, 12, 9)),
+        alignment_losses,
     ),
 }

@@ -129,6 +129,19 @@ def pooled_boxes(X: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
     return points.flatten(2).mT
 
 
+def hashed_grids(P: torch.Tensor, E: torch.Tensor) -> torch.Tensor:
+    made = []
+    for grid, features in enumerate(E.float()):
+        place = (P / 8 + 0.5).clamp(0, 1) * (8 << grid)
+        cell, total = place.floor().long(), 0.0
+        for corner in torch.cartesian_prod(torch.arange(2), torch.arange(2)):
+            x, y = (cell + corner).unbind(1)
+            weight = (1 - corner - place + cell).abs().prod(1, keepdim=True)
+            total = total + weight * features[(x ^ y * 2654435761) % len(features)]
+        made.append(total)
+    return torch.stack(made, 1)
+
+
 REFERENCES: dict[str, Reference] = {
     "transpose": ((M, N), BOTH, (X,), lambda x: x.T),
     "channels_last": (
@@ -289,5 +302,11 @@ REFERENCES: dict[str, Reference] = {
         {"block_P": (1, 5, 25), "block_C": (8, 16, 48)},
         (of(16, 20, K).half(), 3 * of(6, 4)),
         pooled_boxes,
+    ),
+    "hashed_grids": (
+        (K, 6, 256),
+        {"block_N": (1, 8, 48), "block_G": (1, 2, 6)},
+        (2 * of(K, 2), of(6, 256, 2).half()),
+        hashed_grids,
     ),
 }
