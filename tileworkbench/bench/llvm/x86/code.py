@@ -259,7 +259,8 @@ def _pointers(operations: Sequence[Operation]) -> list[_Pointer | None]:
         else:
             times = changes[memory.base], changes[memory.index]
             pointers.append((memory.base, memory.index, memory.scale, *times))
-        changes[each.instruction.name] += 1
+        if each.instruction.name:  # a store changes no register
+            changes[each.instruction.name] += 1
     return pointers
 
 
