@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+import random
 import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -24,6 +25,7 @@ from in_turn import in_turn, usual
 from numpy.typing import NDArray
 
 import tileworkbench as tw
+from tileworkbench.bench.memory_rates import LINE_BYTES, PAGE_BYTES
 
 SECONDS = 6.0  # of measuring, for each kernel
 THREADS = [1, 2]
@@ -58,7 +60,8 @@ def main() -> None:
 
 NOTES = (
     "All configurations of a kernel are called in turn, and how they compare in a round counts "
-    "(`in_turn.py`), for what others on the machine do slows a whole round. Rank correlation is "
+    "(`in_turn.py`), for what others on the machine do slows a whole round. Tensors lie somewhere "
+    "else in each round: loads wait for stores a multiple of 4096 bytes away. Rank correlation is "
     "Spearman's. Repeated: that of every other round with the rest, more than which no prediction "
     "can have. Within 5 %: how often a model would have 0.9 or more that is right but for errors "
     "of 5 % at random. Pairs: of those that are 10 % or more apart, how many are predicted in "
@@ -134,20 +137,43 @@ rest.
 def measure(case: Case, seconds: float) -> Iterator[Point]:
     """Each configuration with its milliseconds; those that become the same code are one."""
     compiled: list[tuple[dict[str, Any], Any]] = []
-    args: list[torch.Tensor] = []
+    inputs: list[torch.Tensor] = []
     for values in itertools.product(*case.axes.values()):
         config = dict(zip(case.axes, values, strict=True))
         kernel = tw.compile(case.make(**case.constants, **config), target="cpu")
         if any(kernel.source == other.source for _, other in compiled):
             continue
-        # One set of tensors: memory that was not touched for a while is not what is compared.
-        args = args or inputs_of(kernel)
+        # One memory for all: what was not touched for a while is not what is compared.
+        inputs = inputs or inputs_of(kernel)
         compiled.append((config, kernel))
-    times = in_turn([lambda k=kernel: k(*args) for _, kernel in compiled], seconds=seconds)
+    args = Moving(inputs)
+    calls = [lambda k=kernel: k(*args.tensors) for _, kernel in compiled]
+    times = in_turn(calls, seconds=seconds, before=args.move)
     halves = usual(times[::2]), usual(times[1::2])
     for at, (config, kernel) in enumerate(compiled):
         half = float(halves[0][at]), float(halves[1][at])
         yield config, tw.predict(kernel).total_ms, float(usual(times)[at]), half
+
+
+class Moving:
+    """Tensors that can lie at any line of a page. Loads wait for stores whose addresses end in the
+    same twelve bits (Agner Fog, microarchitecture, "memory intermediate aliases"), so that where
+    the system has put tensors and tiles makes some kernels several times slower.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self.values = tuple(tensors)
+        sizes = [each.numel() * each.element_size() for each in tensors]
+        self.rooms = [torch.empty(size + PAGE_BYTES, dtype=torch.uint8) for size in sizes]
+        self.tensors = list(tensors)
+
+    def move(self, number: int) -> None:
+        """Put all somewhere else, the same for the same number."""
+        place = random.Random(number)
+        for at, (value, room) in enumerate(zip(self.values, self.rooms, strict=True)):
+            first = place.randrange(0, PAGE_BYTES, LINE_BYTES)
+            bytes_ = room[first : first + value.numel() * value.element_size()]
+            self.tensors[at] = bytes_.view(value.dtype).view(value.shape).copy_(value)
 
 
 def inputs_of(kernel: Any) -> list[torch.Tensor]:

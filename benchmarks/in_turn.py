@@ -18,18 +18,22 @@ _LEAST_ROUNDS = 8
 
 
 def in_turn(
-    calls: Sequence[Callable[[], Any]], rounds: int = 60, seconds: float = 4.0
+    calls: Sequence[Callable[[], Any]],
+    rounds: int = 60,
+    seconds: float = 4.0,
+    before: Callable[[int], None] = lambda number: None,
 ) -> NDArray[np.float64]:
     """Milliseconds of each call in each round, shaped (rounds, calls).
 
     Of a call in a round the faster of two counts, after one that brings its data near. The order
-    changes from round to round. There are at most `rounds`, and no more than fit in `seconds`, but
-    always 8.
+    changes from round to round; `before` is called before each, with its number. There are at most
+    `rounds`, and no more than fit in `seconds`, but always 8.
     """
     order, found = list(range(len(calls))), []
     shuffle = random.Random(1).shuffle
     end = time.perf_counter() + seconds
     while len(found) < rounds and (len(found) < _LEAST_ROUNDS or time.perf_counter() < end):
+        before(len(found))
         shuffle(order)
         row = [0.0] * len(calls)
         for at in order:
