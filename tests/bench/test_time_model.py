@@ -10,7 +10,7 @@ import tileworkbench as tw
 import tileworkbench.language as T
 from tileworkbench.bench import cpu_work
 from tileworkbench.bench.ceilings import LEVELS, TYPES
-from tileworkbench.bench.memory_rates import assumed_memory
+from tileworkbench.bench.memory_rates import LOAD, assumed_memory
 from tileworkbench.bench.operation_rates import OperationRates, assumed_rates
 from tileworkbench.bench.points import Ceiling, Machine
 from tileworkbench.bench.time_model import Prediction, norm, predict_time, share_alone
@@ -169,5 +169,5 @@ def test_rows_that_are_loaded_and_stored_wait_at_the_same_time() -> None:
 
     stored, both = memory_us(False, True), memory_us(True, True)
     lines = 2048 * 1024 // 16
-    loaded = lines * assumed_memory().run_ns("L3", False, 1) / 1e3
+    loaded = lines * assumed_memory().run_ns("L3", LOAD, 1, crowded=1.0) / 1e3
     assert max(stored, loaded) < both < 0.95 * (stored + loaded)

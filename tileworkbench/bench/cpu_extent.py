@@ -7,10 +7,17 @@ apart from each other.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import field
 
+import numpy as np
+
+from tileworkbench.bench.memory_rates import LINE_BYTES
 from tileworkbench.compiler.fast_dataclass import dataclass
+
+_WAYS = 8  # lines that each place of a cache has room for
+_MOST_ROWS = 1024  # whose places are looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +36,15 @@ class Extent:
         for trips in self.places.values():
             size *= trips
         return size
+
+    def pressure(self, bytes_: int, cache: float) -> float:
+        """Bytes of a cache of so many that the elements, of `bytes_` each, take: more than their
+        own where they fill few of its places, as if all were as full.
+        """
+        if not self.places:
+            return self.run * bytes_
+        places = tuple((stride * bytes_, trips) for stride, trips in self.places.items())
+        return _pressure(round(self.run * bytes_), places, int(cache))
 
     def over(self, stride: int, trips: int) -> Extent:
         """What `trips` iterations access, each `stride` elements after the one before."""
@@ -52,3 +68,26 @@ class Extent:
             part *= 1 - steps / trips
             rest = abs(rest - steps * stride)
         return part * max(0.0, 1 - rest / self.run)
+
+
+@functools.lru_cache(maxsize=4096)
+def _pressure(run: int, places: tuple[tuple[int, int], ...], cache: int) -> float:
+    """That of rows of so many bytes: of their lines in those places of a cache that they share."""
+    period = period_of(cache)
+    starts, rows = np.zeros(1, np.int64), 1
+    for stride, trips in places:
+        rows *= trips
+        near = np.arange(min(trips, max(_MOST_ROWS // starts.size, 1)))
+        starts = (starts[:, None] + stride * near).ravel()
+    lines = starts[:, None] // LINE_BYTES + np.arange(min(run, period) // LINE_BYTES + 2)
+    lines = np.unique(lines[lines <= (starts[:, None] + run - 1) // LINE_BYTES])
+    places_of = period // LINE_BYTES
+    own = lines.size * rows / starts.size * LINE_BYTES
+    ways = own / LINE_BYTES / np.unique(lines % places_of).size
+    full = min(max((ways - 1) / (_WAYS - 1), 0.0), 1.0)  # the others have room elsewhere
+    return float(own + full * (ways * period - own))
+
+
+def period_of(cache: int) -> int:
+    """Bytes after which addresses share places of a cache of so many."""
+    return max(1 << (cache // _WAYS).bit_length() - 1, LINE_BYTES)

@@ -59,11 +59,33 @@ class Piece:
     # elements are in a row, the address and what is accessed.
     moves: dict[Buffer, set[Var]] = field(default_factory=dict)
     extents: dict[Buffer, tuple[Expr, Extent]] = field(default_factory=dict)
+    begins: dict[Buffer, int] = field(default_factory=dict)  # of extents, where all loops begin
 
     @property
     def size(self) -> float:
         """Bytes of all buffers."""
         return sum(self.touched.values())
+
+    def place(
+        self, buffer: Buffer, index: Expr, extent: Extent, other: Piece, further: int = 0
+    ) -> None:
+        """Note where elements are, which begin so much `further` on than those of another piece, if
+        that is known.
+        """
+        self.extents[buffer] = index, extent
+        self.begins.pop(buffer, None)
+        if buffer in other.begins:
+            self.begins[buffer] = other.begins[buffer] + further
+
+    def crowd(self, buffer: Buffer, cache: float) -> float:
+        """Bytes that a buffer takes of a cache above those it touches, because it shares few of its
+        places.
+        """
+        if buffer not in self.extents:
+            return 0.0
+        _, extent = self.extents[buffer]
+        own = extent.size * buffer.dtype.bytes
+        return max(extent.pressure(buffer.dtype.bytes, cache) - own, 0.0)
 
     def save(self, buffer: Buffer, bytes_: float) -> None:
         """So many bytes of a buffer are there already; from the first of its sites."""
@@ -129,6 +151,7 @@ class Reuse:
         self.cache = cache
         self.names: dict[Var, set[Var]] = {}
         self.lets: dict[Var, Expr] = {}
+        self.firsts: dict[str, int] = {}  # of the variables of loops
 
     def distances(self, blocks: int) -> list[int]:
         """How many blocks before one of so many stand its neighbours in each dimension."""
@@ -154,7 +177,12 @@ class Reuse:
                 return max(parts, key=lambda part: part.size)
             case st.While(body=body):
                 return self.piece(body, env, site)
-        return _leaf(stmt, site, self.names)
+        leaf = _leaf(stmt, site, self.names)
+        for buffer, (index, _) in leaf.extents.items():
+            begin = self.begin(index, env)
+            if begin is not None:
+                leaf.begins[buffer] = begin
+        return leaf
 
     def sequence(self, stmts: tuple[st.Stmt, ...], env: Env, site: int) -> Piece:
         """Statements after each other."""
@@ -172,8 +200,18 @@ class Reuse:
             for buffer in part.touched:
                 self.reuse(part, buffer, before)
             before.append(part)
-            _join(whole, part)
+            join(whole, part)
         return whole
+
+    def begin(self, index: Expr, env: Env) -> int | None:
+        """An address where all loops begin."""
+        there = {**env, **self.firsts}
+        for name, value in self.lets.items():
+            known = value_of(value, there)
+            if known is not None:
+                there[name.name] = known
+        begin = value_of(index, there)
+        return None if begin is None else int(begin)
 
     def reuse(self, part: Piece, buffer: Buffer, before: list[Piece]) -> None:
         """What the statements `before` have touched of a buffer, the nearest first, may be kept."""
@@ -181,9 +219,10 @@ class Reuse:
         for earlier in reversed(before):
             for other, size in earlier.touched.items():
                 between[other] = max(between.get(other, 0.0), size)
-            common = min(rest, earlier.touched.get(buffer, 0.0))
+            common = min(rest, _common(part, earlier, buffer))
             if common:
-                still = kept(sum(between.values()), self.cache)
+                crowd = part.crowd(buffer, self.cache)
+                still = kept(sum(between.values()) + crowd, self.cache)
                 part.save(buffer, common * _factor(part, buffer) * still)
                 rest -= common
 
@@ -195,10 +234,10 @@ class Reuse:
         if not trips:
             return Piece()
         env[loop.var.name] = first + (trips - 1) // 2 * (stride or 1)
+        self.firsts[loop.var.name] = first
         body = self.piece(loop.body, env, site)
         # The lanes of a vector are one access.
         together = loop.kind is st.LoopKind.VECTORIZED
-        still = 1.0 if together else kept(body.size, self.cache)
         whole = Piece(written=body.written, moves=body.moves)
         for buffer, bytes_ in body.touched.items():
             moves = loop.var in body.moves[buffer]
@@ -209,15 +248,17 @@ class Reuse:
                 by = shift(index, loop.var, env, stride or 1, self.lets)
                 if by is not None:
                     extent = extent.over(abs(by), trips)
-                    whole.extents[buffer] = index, extent
+                    whole.place(buffer, index, extent, body, min(by * (trips - 1), 0))
                     all_ = extent.size * buffer.dtype.bytes
             elif buffer in body.extents:
-                whole.extents[buffer] = body.extents[buffer]
+                whole.place(buffer, *body.extents[buffer], body)
             whole.touched[buffer] = min(all_, most)
         whole.missed = {key: bytes_ * trips for key, bytes_ in body.missed.items()}
         whole.accessed = {key: bytes_ * trips for key, bytes_ in body.accessed.items()}
         for buffer, bytes_ in body.touched.items():
             again = bytes_ * trips - whole.touched[buffer]
+            all_ = body.size + body.crowd(buffer, self.cache)
+            still = 1.0 if together else kept(all_, self.cache)
             whole.save(buffer, again * _factor(body, buffer) * still)
         return whole
 
@@ -227,18 +268,63 @@ def _factor(piece: Piece, buffer: Buffer) -> float:
     return _WRITTEN if buffer in piece.written else 1.0
 
 
-def _join(whole: Piece, part: Piece) -> None:
+def _apart(one: Piece, other: Piece, buffer: Buffer) -> int | None:
+    """How many elements further on the rows of another piece begin; None where that is not known,
+    or they are in other places.
+    """
+    if buffer not in one.begins or buffer not in other.begins:
+        return None
+    if one.extents[buffer][1].places != other.extents[buffer][1].places:
+        return None
+    return other.begins[buffer] - one.begins[buffer]
+
+
+def _common(part: Piece, earlier: Piece, buffer: Buffer) -> float:
+    """Bytes that both touch: nothing where the rows of one are the rest of those of the other, else
+    all of the smaller ones.
+    """
+    most = min(part.touched[buffer], earlier.touched.get(buffer, 0.0))
+    apart = _apart(part, earlier, buffer) if most else None
+    if apart is None:
+        return most
+    ends = part.extents[buffer][1].run, -earlier.extents[buffer][1].run
+    return 0.0 if apart in ends else most
+
+
+def join(whole: Piece, part: Piece) -> None:
+    """Add a part to what was touched: rows that go on are longer ones."""
     for buffer, size in part.touched.items():
-        if size > whole.touched.get(buffer, 0.0):
+        apart = _apart(whole, part, buffer)
+        longer = None if apart is None else _longer(whole, part, buffer, apart)
+        if longer is not None:
+            whole.extents[buffer], whole.begins[buffer] = longer
+            whole.touched[buffer] = longer[0][1].size * buffer.dtype.bytes
+        elif size > whole.touched.get(buffer, 0.0):
             whole.touched[buffer] = size
-            whole.extents.pop(buffer, None)
             if buffer in part.extents:
-                whole.extents[buffer] = part.extents[buffer]
+                whole.place(buffer, *part.extents[buffer], part)
+            else:
+                whole.extents.pop(buffer, None)
+                whole.begins.pop(buffer, None)
         whole.moves.setdefault(buffer, set()).update(part.moves[buffer])
     for all_, some in ((whole.missed, part.missed), (whole.accessed, part.accessed)):
-        for key, size in some.items():
-            all_[key] = all_.get(key, 0.0) + size
+        for key, bytes_ in some.items():
+            all_[key] = all_.get(key, 0.0) + bytes_
     whole.written |= part.written
+
+
+def _longer(
+    whole: Piece, part: Piece, buffer: Buffer, apart: int
+) -> tuple[tuple[Expr, Extent], int] | None:
+    """The rows that those of two pieces are together, and where they begin; None where they do not
+    touch each other.
+    """
+    (index, extent), (further, beside) = whole.extents[buffer], part.extents[buffer]
+    run = max(extent.run, apart + beside.run) - min(0, apart)
+    if run > extent.run + beside.run or run > min(extent.places, default=run):
+        return None
+    first = index if apart >= 0 else further
+    return (first, Extent(run, extent.places)), whole.begins[buffer] + min(0, apart)
 
 
 def _leaf(stmt: st.Stmt, site: int, names: Mapping[Var, set[Var]]) -> Piece:

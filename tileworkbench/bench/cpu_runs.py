@@ -7,19 +7,21 @@ lines of a row, not the next row, so a run of lines begins anew in each (`memory
   the second cache, which has to give them up where there are many rows, or fewer that are powers of
   two apart and share few of its places; lines of such rows come into the first one slower;
 - else the runs come from the level that has the tensor, unless the kernel fetches them ahead;
-- of runs that are shorter than a line, the next one finds it in the first cache or the second.
+- of runs that are shorter than a line, the next one finds it in the first cache or the second;
+- each row is in a page of its own, and a core does not remember where many pages are.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 from tileworkbench.bench.cpu_block import Env, GridWork
+from tileworkbench.bench.cpu_extent import Extent, period_of
 from tileworkbench.bench.cpu_reuse import kept
-from tileworkbench.bench.cpu_terms import shift
-from tileworkbench.bench.memory_rates import LINE_BYTES, PAGE_BYTES, SHARED, MemoryRates
-from tileworkbench.bench.parts import together
+from tileworkbench.bench.cpu_terms import bytes_of, shift
+from tileworkbench.bench.memory_rates import FETCH, LINE_BYTES, LOAD, PAGE_BYTES, STORE, MemoryRates
 from tileworkbench.compiler.analysis.steps import trips
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import stmt as st
@@ -30,55 +32,62 @@ from tileworkbench.compiler.ir.rewrite import substitute
 _WAYS = 8  # lines that each place of a cache has room for
 _GAP = 12  # bytes between elements of a run: every second or fourth of a line
 _SOON = 9  # iterations after which an address may have come back
-_NEAR = 1024  # bytes between rows that the processor foresees as if they were one
+_NEAR = 1024  # bytes between rows that the processor foresees as if they were one row
+_BEHIND = 2  # lines behind a run that it fetches then, in vain if they are lost before their turn
 _BESIDE = 1024  # rows whose places are looked at
-_OVERLAP = 3.0  # the norm of lines on their way into the second cache, and from there
-_CROWDED = 8  # times as many rows as their places have room for
+# Times as many rows as their places have room for, where lines come from the second cache, and from
+# behind it.
+_CROWDED, _FAR_CROWDED = 8, 64
 _APART = 8  # places of the first cache, among which lines come in as among many
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
     """What a block accesses of a tensor: `count` rows, each `pitch` bytes after the one before, and
-    `run` bytes of each at a time; `goes_on` says whether the next iteration or block goes on in
-    them, `fetched` whether the kernel fetches them ahead itself.
+    `run` bytes of each at a time; `back` is after how many rows a later iteration or block goes on
+    in the first of them, 0 if none does soon, `fetched` whether the kernel fetches them ahead
+    itself, `size` the bytes of the tensor.
     """
 
     count: int
     run: float
     pitch: int
-    goes_on: bool = False
+    back: int = 0
     fetched: bool = False
+    size: float = 0.0
 
     @property
     def lines(self) -> float:
-        """Lines of the cache in a run."""
-        return max(self.run / LINE_BYTES, 1.0)
+        """Lines of the cache that a run touches, if runs follow each other from a line's start."""
+        bytes_ = round(self.run)
+        return (bytes_ + LINE_BYTES - math.gcd(bytes_, self.pitch, LINE_BYTES)) / LINE_BYTES
 
-    def crowded(self, first_cache: int) -> float:
+    def crowded(self, first_cache: int, full: int = _CROWDED) -> float:
         """How far, from 0 to 1, their lines are slower to come into a first cache of so many bytes,
-        because they share one or two of its places, or four in part: not at all where these have
-        room for all rows.
+        because they share one or two of its places, a quarter as much with four: not at all where
+        these have room for all rows, most where rows are `full` times as many.
         """
-        period = max(_period(first_cache), LINE_BYTES)
-        places = {at * self.pitch % period // LINE_BYTES for at in range(min(_BESIDE, self.count))}
-        many = min(math.log(self.count / (_WAYS * len(places)), _CROWDED), 1.0)
-        few = min(math.log2(_APART / len(places)) / 2, 1.0)
-        return max(many, 0.0) * max(few, 0.0)
+        period = period_of(first_cache)
+        places = {at * self.pitch % period // LINE_BYTES for at in range(min(_BESIDE, self.rows))}
+        many = min(math.log(self.rows / (_WAYS * len(places)), full), 1.0)
+        few = min(max(math.log2(_APART / len(places)) / 2, 0.0), 1.0)
+        return max(many, 0.0) * few**2
 
-    def pressure(self, cache: int, behind: int = 1) -> float:
-        """Bytes of a cache of so many that the runs of all rows take, with so many lines behind
-        each; more where they share few of its places.
+    @property
+    def rows(self) -> int:
+        """Rows until the loops are back in the first."""
+        return self.back or self.count
+
+    def pages(self, rows: float) -> float:
+        """Pages that so many rows stand in."""
+        return min(rows * min(self.pitch / PAGE_BYTES, 1.0), self.size / PAGE_BYTES)
+
+    def pressure(self, cache: int, rows: int) -> float:
+        """Bytes of a cache of so many that the runs of so many rows take; of rows that are close
+        together all that lies between, which is fetched as well.
         """
-        period = _period(cache)
-        apart = period / math.gcd(self.pitch, period)
-        row = (self.lines + behind) * LINE_BYTES
-        return self.count * row * cache / (_WAYS * min(apart * row, period))
-
-
-def _period(cache: int) -> int:
-    """Bytes after which addresses share places of a cache of so many."""
-    return 1 << (cache // _WAYS).bit_length() - 1
+        run = self.run if self.pitch >= _NEAR else self.pitch
+        return Extent(run, {self.pitch: rows}).pressure(1, cache)
 
 
 def rows_of(grid: GridWork, cache: float, fetched: Collection[Buffer] = ()) -> dict[Buffer, Rows]:
@@ -92,9 +101,10 @@ def rows_of(grid: GridWork, cache: float, fetched: Collection[Buffer] = ()) -> d
     most: dict[Buffer, tuple[int, Rows]] = {}
     for buffer, index, loops in _accesses(grid.loop.body, (), {}):
         moves = [(_step(index, loop, env), trips(loop)) for loop in loops]
-        by = [abs(shift(index, block, env, blocks) or 0) for blocks in soon or [1]]
+        by = [(blocks, abs(shift(index, block, env, blocks) or 0)) for blocks in soon or [1]]
         is_vector = bool(loops) and loops[0].kind is st.LoopKind.VECTORIZED
-        rows = _rows(moves, by, buffer.dtype.bytes, buffer in fetched, is_vector)
+        rows = _rows(moves, by, buffer.dtype.bytes, is_vector)
+        rows = replace(rows, fetched=buffer in fetched, size=float(bytes_of(buffer)))
         often = math.prod(trips(loop) for loop in loops)
         if buffer not in most or often > most[buffer][0]:
             most[buffer] = often, rows
@@ -112,29 +122,32 @@ def _step(index: Expr, loop: st.For, env: Env) -> int:
 
 def _rows(
     moves: Sequence[tuple[int, int]],
-    by: Sequence[int],
+    by: Sequence[tuple[int, int]],
     size: int,
-    fetched: bool,
     is_vector: bool = True,
 ) -> Rows:
     """The rows of an access that moves by so many elements of so many bytes with each iteration of
-    the loops around it, the innermost first, which is a vector or not, and `by` until the next
-    blocks.
+    the loops around it, the innermost first, which is a vector or not, and `by` so many blocks and
+    elements until others.
     """
     moves = [(step, times) for step, times in moves if step and times > 1]
-    run, pitch, count, goes_on = 1, 0, 1, False
+    run, pitch, count = 1, 0, 1
     # Vectors down columns are turned in registers.
     for step, times in (*sorted(moves[:2]), *moves[2:]) if is_vector else moves:
         if not pitch and (step - run) * size <= _GAP:
             run += step * (times - 1)
         elif step <= run or (pitch and (step - run) * size <= LINE_BYTES):
-            goes_on = True
-            break
+            return Rows(count, run * size, pitch * size, count)
+        elif pitch and step % pitch == 0 and step // pitch < count:
+            back, rows = step // pitch, count
+            count += back * (times - 1)
+            if back <= rows / 2:  # most of them again
+                return Rows(count, run * size, pitch * size, rows)
         else:
             pitch, count = pitch or step, count * times
     # The rest of a row may be an access of its own.
-    goes_on = goes_on or any(0 < step * size <= run * size + LINE_BYTES for step in by)
-    return Rows(count, run * size, pitch * size, goes_on, fetched)
+    beside = (blocks for blocks, step in by if 0 < step * size <= run * size + LINE_BYTES)
+    return Rows(count, run * size, pitch * size, count * next(beside, 0))
 
 
 def _accesses(
@@ -161,19 +174,31 @@ def _accesses(
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """What is near when the loops come back to rows: which part of the lines behind all runs is in
-    the second cache, and which part of the lines in them in the first.
+    """What is near when the loops come back to rows: which part of the lines of all runs is in the
+    first cache, and in the second; how many pages were accessed meanwhile; and how far the rows are
+    `crowded` in the first cache for lines from the second, and for others.
     """
 
-    second: float
-    first: float = 0.0
+    first: float
+    second: float = 1.0
+    pages: float = 0.0
+    crowded: float = 0.0
+    far_crowded: float = 0.0
 
 
-def near_of(rows: Collection[Rows], first: int, second: int) -> Near:
-    """What caches of so many bytes keep of all rows."""
-    several = [each for each in rows if each.count > 1]
-    behind = kept(sum(each.pressure(second) for each in several), second)
-    return Near(behind, kept(sum(each.pressure(first, 0) for each in several), first))
+def near_of(rows: Rows, all_: Collection[Rows], first: int, second: int) -> Near:
+    """What caches of so many bytes keep of rows, which are among all that a block goes down."""
+    several = [(each, each.rows if each is rows else each.count) for each in all_ if each.count > 1]
+
+    def kept_of(cache: int) -> float:
+        return kept(sum(each.pressure(cache, count) for each, count in several), cache)
+
+    if rows.back:
+        pages = sum(each.pages(count) for each, count in several)
+    else:
+        pages = sum(each.size for each in all_) / PAGE_BYTES
+    crowded = rows.crowded(first), rows.crowded(first, _FAR_CROWDED)
+    return Near(kept_of(first), kept_of(second), pages, *crowded)
 
 
 def rows_ns(
@@ -184,33 +209,32 @@ def rows_ns(
     level: str,
     stored: bool,
     near: Near,
-    crowded: float = 0.0,
 ) -> float:
     """Nanoseconds of `bytes_` of a tensor from `level`, which would take `straight_ns` in a row,
-    where so much is `near`, and the rows are so `crowded` in the first cache.
+    where so much is `near`.
     """
     if rows.count <= 1 or rows.run >= PAGE_BYTES:
         return straight_ns
+    kind = STORE if stored else LOAD
 
-    def second_ns(lines: float) -> float:
-        """A run of so many lines of the second cache."""
-        there, shared = (rates.run_ns(name, stored, lines) for name in ("L2", SHARED))
-        return there + crowded * max(shared - there, 0.0)
+    def run_ns(level: str, lines: float) -> float:
+        crowded = near.crowded if level == "L2" else near.far_crowded
+        return rates.run_ns(level, kind, lines, crowded)
 
-    runs = bytes_ / max(rows.run, LINE_BYTES)
-    again = bytes_ / rows.run - runs  # of the same line
-    from_second_ns = runs * second_ns(rows.lines)
+    runs = bytes_ / rows.run
+    first = bytes_ / max(rows.run, LINE_BYTES)  # that are the first to touch a line
+    again = runs * rows.lines - first * max(rows.run / LINE_BYTES, 1.0)  # of lines that others had
+    far_ns = straight_ns
     if rows.pitch < _NEAR:
-        near_ns = straight_ns
-    elif level == "L2":
-        near_ns = max(straight_ns, from_second_ns)
-    else:
-        near_ns = together((straight_ns, from_second_ns), _OVERLAP)
-    if rows.fetched:
-        far_ns = straight_ns * max(LINE_BYTES / rows.run, 1.0)
-    else:
-        far_ns = max(runs * rates.run_ns(level, stored, rows.lines), near_ns)
-    if not rows.goes_on:
-        return far_ns + again * rates.run_ns(level, stored, 1)
-    again_ns = again * (1 - near.first) * second_ns(1)
-    return near.second * near_ns + (1 - near.second) * far_ns + again_ns
+        behind = min(rows.pitch / rows.run - 1, _BEHIND / rows.lines)
+        far_ns *= 1 + (1 - near.second) * max(behind, 0.0)
+    elif not rows.fetched:
+        far_ns = max(first * run_ns(level, rows.run / LINE_BYTES), straight_ns)
+    again_ns = again * run_ns(level, 1)
+    if rows.back:
+        second_ns = again * run_ns("L2", 1)
+        again_ns = (1 - near.first) * (near.second * second_ns + (1 - near.second) * again_ns)
+    kind = FETCH if rows.fetched else kind
+    return rates.walked_ns(
+        kind, far_ns + again_ns, runs * min(rows.pitch / PAGE_BYTES, 1.0), near.pages
+    )

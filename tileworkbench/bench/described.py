@@ -88,6 +88,6 @@ class DescribedCpu:
         facts = json.loads(text)
         machine = machine_from_json(json.dumps(facts["machine"]))
         runs = {name: tuple(times) for name, times in facts["memory"]["runs_ns"].items()}
-        memory = MemoryRates(runs, facts["memory"]["kept_part"], facts["memory"].get("row_ns", {}))
+        memory = MemoryRates(**{**facts["memory"], "runs_ns": runs})
         parts = OperationRates(facts["vector_ns"]), memory, CacheSizes(**facts["caches"])
         return DescribedCpu(machine, *parts, Isa(**facts["isa"]), facts["triple"], facts["cpu"])

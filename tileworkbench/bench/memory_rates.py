@@ -3,11 +3,15 @@
 The rows of a block lie in pages apart from each other where its tile is narrower than the tensor.
 A run of lines in one page is fetched with what its first lines have under way at once; only from
 some dozen lines on is the processor's prefetcher ahead. Runs are loaded or stored to, column after
-column. Those of the second cache are a few lines more than a page's multiple apart, so that the
-cache can hold them; those from behind it are powers of two apart, as rows are that it cannot hold.
-Such rows share a few places of the first cache, too, where lines come in slower: runs of the second
-cache are measured with them as well. All are measured once (some seconds) and kept with the
-machine.
+column. Rows that are a power of two apart share a few places of the first cache, which waits for
+lines one after the other there, and of the second one, which cannot hold the lines behind the runs
+until they are loaded; others come in several times as fast. Both are measured once (some seconds)
+and kept with the machine.
+
+Before a core can access a page it has to find where that one is in memory. It remembers so many
+`pages`; for others it walks through the tables of the system (Intel SDM 3A, 4.10). Both are
+measured with one line in each page, which is loaded, stored to, or loaded and fetched some rows
+before by an instruction.
 
 `kept_part` is how much of the last cache can be filled before it begins to lose data: others use it
 as well, other guests of the host too. It follows from the times of reads of half its size and more,
@@ -28,6 +32,7 @@ from numpy.typing import NDArray
 
 from tileworkbench.bench.measured_once import MeasuredOnce, Numbers
 from tileworkbench.bench.probes import Probe, ProbeRunner, host_isa, module_text, touched_memory
+from tileworkbench.compiler.analysis.streaming import AHEAD_BYTES
 from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.emit.llvm.isa import Isa
 from tileworkbench.compiler.emit.llvm.text import FunctionWriter, VectorType
@@ -38,32 +43,48 @@ RUNS = (1, 2, 4, 8, 16, 64)
 """Lines of the runs that are measured; the longest is a page."""
 
 _APART = 2 * PAGE_BYTES
-_ODD = 5 * LINE_BYTES  # more, for the second cache
+_ODD = 5 * LINE_BYTES  # more, for rows that share no places
 _LARGEST = 256 << 20  # bytes walked of memory, unless the last cache is larger
 # Each is measured so often at least, and for so many seconds with all others of its level.
-_TIMES, _SECONDS = 5, 0.2
+_TIMES, _SECONDS = 5, 0.4
 _LEAST_LINES = 200_000  # of a measurement, or the call would count
-_IN_A_ROW = "load", RUNS[-1], PAGE_BYTES  # whole pages, one after the other
+_NEXT = PAGE_BYTES + LINE_BYTES  # rows of which each is in the next page
 _SUMS = 4  # that are carried side by side, or each line would wait for the sum of the last
-_SCHEMA = 11
-_KEPT_PART = "kept part"
-SHARED = "L2 shared"
-"""The second cache for rows that share a few places of the first one."""
-_LEVELS = ("L2", SHARED, "L3", "DRAM")
+_SCHEMA = 13
+_KEPT_PART, _REMEMBERED = "kept part", "pages"
+SHARED = " shared"
+"""Behind the name of a level: for rows that share a few places of the first cache."""
+_LEVELS = ("L2", "L3", "DRAM")
+LOAD, STORE, FETCH = KINDS = "load", "store", "fetch"
+RUN_KINDS = LOAD, STORE
+_RUNS_OF = tuple(
+    f"{level}{places} {kind}"
+    for level, places, kind in itertools.product(_LEVELS, ("", SHARED), RUN_KINDS)
+)
 _BEHIND = ("L3", "DRAM")  # the caches of a core
 _PARTS = (1 / 2, 5 / 8, 3 / 4)  # of the last cache
+_ROWS = 1024  # at most, whose pages a core remembers
+# Pages that may be remembered: the first number surely, the last not.
+_PAGES = (512, 720, 1024, 1448, 2048, 2896, 4096, 5792, 8192, 11584)
+_ALL_PAGES, _NO_PAGES = 0.6, 1.4  # times `pages`: remembered to the last, and not one
 
-# An EPYC of 2024 (Zen 5), for machines that are only described.
+# An EPYC of 2024 (Zen 5), for machines that are only described; rows from behind its second cache
+# that share no places take what they do beside the others on one of 2022 (Zen 4).
 _ASSUMED: Mapping[str, tuple[float, ...]] = {
     "L2 load": (0.6, 1.2, 2.5, 4.2, 7.8, 31.0),
     "L2 store": (0.9, 1.5, 2.5, 4.5, 8.1, 31.0),
-    f"{SHARED} load": (1.8, 3.2, 3.9, 5.0, 7.8, 31.0),
-    f"{SHARED} store": (2.0, 2.8, 3.9, 5.6, 8.1, 31.0),
-    "L3 load": (3.0, 3.7, 4.5, 7.4, 12.0, 40.0),
-    "L3 store": (4.0, 5.7, 8.0, 11.3, 16.0, 38.0),
-    "DRAM load": (5.5, 9.7, 17.0, 32.0, 60.0, 110.0),
-    "DRAM store": (8.5, 11.3, 15.0, 28.7, 55.0, 110.0),
+    f"L2{SHARED} load": (1.8, 3.2, 3.9, 5.0, 7.8, 31.0),
+    f"L2{SHARED} store": (2.0, 2.8, 3.9, 5.6, 8.1, 31.0),
+    "L3 load": (0.8, 1.6, 3.1, 6.0, 11.0, 40.0),
+    "L3 store": (1.1, 2.0, 3.8, 7.2, 12.0, 38.0),
+    f"L3{SHARED} load": (3.0, 3.7, 4.5, 7.4, 12.0, 40.0),
+    f"L3{SHARED} store": (4.0, 5.7, 8.0, 11.3, 16.0, 38.0),
+    "DRAM load": (4.0, 7.5, 15.0, 29.0, 55.0, 110.0),
+    "DRAM store": (5.8, 9.5, 14.0, 27.0, 52.0, 110.0),
+    f"DRAM{SHARED} load": (5.5, 9.7, 17.0, 32.0, 60.0, 110.0),
+    f"DRAM{SHARED} store": (8.5, 11.3, 15.0, 28.7, 55.0, 110.0),
 }
+_ASSUMED_PAGES, _ASSUMED_WALKS = 4000.0, {LOAD: 8.0, STORE: 2.0, FETCH: 4.0}
 
 SHARED_KEPT = 1 / 3
 """Part of the last cache, which other cores and other guests of the host use as well, that it
@@ -74,22 +95,40 @@ as its own size.
 
 @dataclass(frozen=True, slots=True)
 class MemoryRates:
-    """Nanoseconds of runs of `RUNS` lines, by level and ``load`` or ``store``; the part of the last
-    cache that holds data; and, by level, nanoseconds of a line of data in a row as they usually
-    are, where the ceilings have the best of many.
+    """Nanoseconds of runs of `RUNS` lines, by level and kind (`RUN_KINDS`); the part of the last
+    cache that holds data; by level, nanoseconds of a line of data in a row as they usually are,
+    where the ceilings have the best of many; of how many pages a core remembers half, and
+    nanoseconds of an access to one that it does not remember, by kind (`KINDS`).
     """
 
     runs_ns: Mapping[str, tuple[float, ...]]
     kept_part: float
     row_ns: Mapping[str, float] = field(default_factory=dict)
+    pages: float = math.inf
+    walk_ns: Mapping[str, float] = field(default_factory=dict)
 
-    def run_ns(self, level: str, stored: bool, lines: float) -> float:
-        """A run of so many lines of a level; between those measured, by the logarithms."""
-        times = self.runs_ns.get(f"{level} {'store' if stored else 'load'}", (0.0,) * len(RUNS))
+    def run_ns(self, level: str, kind: str, lines: float, crowded: float = 0.0) -> float:
+        """A run of so many lines of a level, of rows that are so `crowded` in the first cache, from
+        0 to 1.
+        """
+        there, shared = (self._run_ns(f"{level}{each} {kind}", lines) for each in ("", SHARED))
+        return there + crowded * max(shared - there, 0.0)
+
+    def _run_ns(self, name: str, lines: float) -> float:
+        """Between what is measured, by the logarithms."""
+        times = self.runs_ns.get(name, (0.0,) * len(RUNS))
         if lines >= RUNS[-1]:
             return times[-1] * lines / RUNS[-1]
         place = max(math.log(max(lines, 1.0)), 0.0)
         return math.exp(float(np.interp(place, np.log(RUNS), np.log(np.maximum(times, 1e-3)))))
+
+    def walked_ns(self, kind: str, time_ns: float, visits: float, pages: float) -> float:
+        """What takes `time_ns` where all pages are remembered, if so many `visits` go round so many
+        pages.
+        """
+        most = max(pages / self.pages, _ALL_PAGES)
+        part = min(math.log(most / _ALL_PAGES) / math.log(_NO_PAGES / _ALL_PAGES), 1.0)
+        return time_ns + part * max(visits * self.walk_ns.get(kind, 0.0) - time_ns, 0.0)
 
     def usual(self, level: str, gb_s: float) -> float:
         """How many times as long as at the ceiling of one thread, so many GB/s, data in a row
@@ -100,7 +139,7 @@ class MemoryRates:
 
 def assumed_memory() -> MemoryRates:
     """The rates of an ordinary server."""
-    return MemoryRates(_ASSUMED, SHARED_KEPT)
+    return MemoryRates(_ASSUMED, SHARED_KEPT, pages=_ASSUMED_PAGES, walk_ns=_ASSUMED_WALKS)
 
 
 def memory_rates() -> MemoryRates:
@@ -115,23 +154,45 @@ def measure_memory() -> Numbers:
     """Measure all runs on one thread, and the last cache."""
     caches = processor.cache_sizes()
     largest = min(4 * max(caches.l3, 4 * caches.l2), max(_LARGEST, 2 * caches.l3))
-    sizes = {"L2": caches.l2 // 2, SHARED: caches.l2 // 2, "L3": caches.l3 // 4, "DRAM": largest}
+    sizes = {"L2": caches.l2 // 2, "L3": caches.l3 // 4, "DRAM": largest}
     memory = touched_memory(largest + (1 << 20))
     times = dict[str, float]()
     for level, size in sizes.items():
-        pitch = _APART + _ODD if level == "L2" else _APART
-        kinds = itertools.product(("load", "store"), RUNS)
-        walks = {f"{level} {kind} {lines}": (kind, lines, pitch) for kind, lines in kinds}
+        apart = max(_APART, 1 << (size // _ROWS).bit_length() - 1)
+        pitches = {"": apart + _ODD, SHARED: apart}
+        walks = {
+            f"{level}{places} {kind} {lines}": Runs(kind, lines, size, pitches[places])
+            for places, kind, lines in itertools.product(pitches, RUN_KINDS, RUNS)
+        }
         if level in _BEHIND:
-            walks[f"{level} row"] = _IN_A_ROW
+            walks[f"{level} row"] = _in_a_row(size)
         # A cache that is not there serves nothing.
         enough = size >= _SUMS * _APART
-        measured = _usual_ns(walks.values(), size, memory) if enough else [0.0] * len(walks)
+        measured = _usual_ns(walks.values(), memory) if enough else [0.0] * len(walks)
         times |= {name: max(each, 1e-3) for name, each in zip(walks, measured, strict=True)}
         if level in _BEHIND:
             times[f"{level} row"] /= RUNS[-1]
     times[_KEPT_PART] = _kept_part(memory, caches.l3, times["L3 row"], times["DRAM row"])
+    most = _PAGES[-1] * _NEXT
+    walks = {f"walk {kind}": Runs(kind, 1, most, _NEXT, columns=1) for kind in KINDS}
+    loads = [Runs(LOAD, 1, count * _NEXT, _NEXT, columns=1) for count in _PAGES]
+    measured = _usual_ns([*walks.values(), *loads], memory)
+    times |= dict(zip(walks, measured, strict=False))
+    times[_REMEMBERED] = remembered(dict(zip(_PAGES, measured[len(walks) :], strict=True)))
     return times
+
+
+def remembered(times_ns: Mapping[int, float]) -> float:
+    """Of how many pages half are remembered, from the times of accesses to one of so many after the
+    other: where they are halfway from those of the fewest to those of the most.
+    """
+    (few, low), *_, (_, high) = times_ns.items()
+    half = (low + high) / 2
+    for (less, before), (more, after) in itertools.pairwise(times_ns.items()):
+        if after >= half > before:
+            part = (half - before) / (after - before)
+            return float(less * (more / less) ** part)
+    return float(few)
 
 
 def kept_part(whole_ns: float, parts_ns: Mapping[float, float], far_ns: float) -> float:
@@ -152,22 +213,20 @@ def _kept_part(memory: NDArray[np.uint8], cache: int, whole_ns: float, far_ns: f
     if cache < 8 * _APART:
         return SHARED_KEPT
     parts_ns = {
-        part: _usual_ns([_IN_A_ROW], int(part * cache), memory)[0] / RUNS[-1] for part in _PARTS
+        part: _usual_ns([_in_a_row(int(part * cache))], memory)[0] / RUNS[-1] for part in _PARTS
     }
     return kept_part(whole_ns, parts_ns, far_ns)
 
 
-def _usual_ns(
-    walks: Collection[tuple[str, int, int]], size: int, memory: NDArray[np.uint8]
-) -> list[float]:
-    """Nanoseconds of runs, by their kind, lines and pitch. They take turns, so that nobody disturbs
-    all times of one of them, and the median counts.
+def _usual_ns(walks: Collection[Runs], memory: NDArray[np.uint8]) -> list[float]:
+    """Nanoseconds of runs. They take turns, so that nobody disturbs all times of one of them, and
+    the median counts.
     """
     turns: list[tuple[ProbeRunner, int, int]] = []
-    for kind, lines, pitch in walks:
-        probe = run_probe(kind, lines, size, host_isa(), pitch)
-        runs = _rows(lines, size, pitch) * _columns(lines, pitch)
-        repeats = -(-_LEAST_LINES // (runs * lines))
+    for each in walks:
+        runs = each.rows * each.in_a_row
+        repeats = -(-_LEAST_LINES // (runs * each.lines))
+        probe = run_probe(each, host_isa())
         turns.append((ProbeRunner(probe, 1, memory=memory), runs, repeats))
     for runner, _, repeats in turns:
         runner.run(repeats)
@@ -181,29 +240,45 @@ def _usual_ns(
     return [statistics.median(times) for times in taken]
 
 
-def _columns(lines: int, pitch: int) -> int:
-    """Runs of a row."""
-    return pitch // (lines * LINE_BYTES)
-
-
-def _rows(lines: int, size: int, pitch: int) -> int:
-    """Rows that are walked, as many as are loaded together at a time."""
-    together = _together(lines)
-    return max(size // pitch // together, 1) * together
-
-
-def _together(lines: int) -> int:
-    """Rows whose runs have a sum of their own for each line."""
-    return max(_SUMS // lines, 1)
-
-
-def run_probe(kind: str, lines: int, size: int, isa: Isa, pitch: int = _APART) -> Probe:
-    """Walks runs of so many lines down the rows of `size` bytes, `pitch` bytes from one to the
-    next, column after column. ``load`` leaves the sums of what it has read in the first vector.
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Runs of so many lines down the rows of `size` bytes, `pitch` bytes from one to the next,
+    column after column: so many columns, or all.
     """
+
+    kind: str
+    lines: int
+    size: int
+    pitch: int = _APART
+    columns: int = 0
+
+    @property
+    def in_a_row(self) -> int:
+        """Runs of a row."""
+        return self.columns or self.pitch // (self.lines * LINE_BYTES)
+
+    @property
+    def together(self) -> int:
+        """Rows whose runs have a sum of their own for each line."""
+        return max(_SUMS // self.lines, 1)
+
+    @property
+    def rows(self) -> int:
+        """Rows that are walked, as many as are loaded together at a time."""
+        return max(self.size // self.pitch // self.together, 1) * self.together
+
+
+def _in_a_row(size: int) -> Runs:
+    """Whole pages, one after the other."""
+    return Runs(LOAD, RUNS[-1], size, PAGE_BYTES)
+
+
+def run_probe(runs: Runs, isa: Isa) -> Probe:
+    """Walks down rows; what is loaded is left in the first vector as sums."""
     writer = FunctionWriter("work", "void", "ptr %area, i64 %bytes, i64 %repeats")
     vector = VectorType("float", isa.lanes(4))
-    run_bytes, columns = lines * LINE_BYTES, _columns(lines, pitch)
+    run_bytes, pitch = runs.lines * LINE_BYTES, runs.pitch
+    ahead = max(AHEAD_BYTES // run_bytes, 1) * pitch
     step = isa.vector_bits // 8
 
     def run(row: str, column: str, sums: list[str]) -> list[str]:
@@ -211,12 +286,14 @@ def run_probe(kind: str, lines: int, size: int, isa: Isa, pitch: int = _APART) -
         base = writer.let(f"getelementptr i8, ptr %area, i64 {start}")
         places = (
             at * pitch + offset
-            for at in range(_together(lines))
+            for at in range(runs.together)
             for offset in range(0, run_bytes, step)
         )
         for number, offset in enumerate(places):
             place = writer.let(f"getelementptr i8, ptr {base}, i64 {offset}")
-            if kind == "store":
+            if runs.kind == FETCH and not offset % LINE_BYTES:
+                writer.prefetch(writer.let(f"getelementptr i8, ptr {place}, i64 {ahead}"), level=2)
+            if runs.kind == STORE:
                 writer.do(f"store {vector} {vector.constant(1.0)}, ptr {place}, align {step}")
             else:
                 at = number % len(sums)
@@ -227,36 +304,35 @@ def run_probe(kind: str, lines: int, size: int, isa: Isa, pitch: int = _APART) -
 
     def walk(column: str, sums: list[str]) -> list[str]:
         carried = [(vector, each) for each in sums]
-        last = _rows(lines, size, pitch) * pitch
-        by = _together(lines) * pitch
+        last, by = runs.rows * pitch, runs.together * pitch
         return writer.counted_loop(last, by, lambda row, each: run(row, column, each), carried)
 
     def again(counter: str, sums: list[str]) -> list[str]:
         carried = [(vector, each) for each in sums]
-        return writer.counted_loop(columns * run_bytes, run_bytes, walk, carried)
+        return writer.counted_loop(runs.in_a_row * run_bytes, run_bytes, walk, carried)
 
-    zeros = [(vector, vector.constant(0.0))] * (_SUMS if kind == "load" else 0)
+    zeros = [(vector, vector.constant(0.0))] * (0 if runs.kind == STORE else _SUMS)
     ends = writer.counted_loop("%repeats", 1, again, zeros)
     if ends:
         total = ends[0]
         for each in ends[1:]:
             total = writer.let(f"fadd {vector} {total}, {each}")
         writer.do(f"store {vector} {total}, ptr %area, align {step}")
-    return Probe(f"{kind} {lines} lines", module_text(writer), 1)
+    return Probe(f"{runs.kind} {runs.lines} lines", module_text(writer), 1)
 
 
 def _made(numbers: Numbers) -> MemoryRates:
-    kinds = [f"{level} {kind}" for level in _LEVELS for kind in ("load", "store")]
-    runs = {name: tuple(numbers[f"{name} {lines}"] for lines in RUNS) for name in kinds}
+    runs = {name: tuple(numbers[f"{name} {lines}"] for lines in RUNS) for name in _RUNS_OF}
     rows = {level: numbers[f"{level} row"] for level in _BEHIND}
-    return MemoryRates(runs, numbers[_KEPT_PART], rows)
+    walks = {kind: numbers[f"walk {kind}"] for kind in KINDS}
+    return MemoryRates(runs, numbers[_KEPT_PART], rows, numbers[_REMEMBERED], walks)
 
 
 _NAMES = frozenset(
     (
-        _KEPT_PART,
+        *(_KEPT_PART, _REMEMBERED, *(f"walk {kind}" for kind in KINDS)),
         *(f"{level} row" for level in _BEHIND),
-        *(f"{level} {kind} {n}" for level in _LEVELS for kind in ("load", "store") for n in RUNS),
+        *(f"{name} {lines}" for name in _RUNS_OF for lines in RUNS),
     )
 )
 once = MeasuredOnce("memory", _SCHEMA, _NAMES, measure_memory, _made)

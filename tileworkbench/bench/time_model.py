@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, replace
 
 from tileworkbench.bench.ceilings import LEVELS
@@ -184,13 +184,15 @@ class _Model:
         self.compute_us = self.packing_us = self.tiles_us = self.block_us = 0.0
         self.moved: Moved = {}
         self.stored: dict[tuple[int, Buffer], float] = {}
-        # And how far they are crowded.
-        self.rows: dict[Buffer, tuple[Rows, Near, float]] = {}
+        self.rows: dict[Buffer, tuple[Rows, Near]] = {}
         self.computes: dict[int, float] = {}  # microseconds by site, with its tiles
         # Microseconds of pieces of code, and the bytes they move of each tensor.
         self.pieces: list[tuple[float, dict[str, float]]] = []
         self.parts: list[Part] = []
         self.launch_site = 0
+        # As the emitter names the arguments of a launch.
+        params = enumerate(each.value for each in lowered.params)
+        self.names = {each: f"%p{at}" for at, each in params if isinstance(each, Buffer)}
         constant = constant_buffers(lowered.body)
         self.fetched = {load.buffer for load in fetched_loads(lowered, constant, Ranges(lowered))}
 
@@ -247,9 +249,8 @@ class _Model:
         """Note how the blocks of a grid walk its tensors."""
         caches = processor.cache_sizes()
         rows = rows_of(grid, caches.l2, self.fetched)
-        near = near_of(rows.values(), caches.l1, caches.l2)
         for buffer, each in rows.items():
-            self.rows[buffer] = each, near, each.crowded(caches.l1)
+            self.rows[buffer] = each, near_of(each, rows.values(), caches.l1, caches.l2)
 
     def add_memory(
         self, works: Sequence[GridWork], used: int
@@ -287,9 +288,9 @@ class _Model:
         usual = self.memory.usual(each.level, alone.value) if alone else 1.0
         straight_ns, more_ns = usual * bytes_ / rate.value, 0.0
         if each.buffer in self.rows:
-            rows, near, crowded = self.rows[each.buffer]
+            rows, near = self.rows[each.buffer]
             alone_ns = used * straight_ns  # of one thread
-            about = (self.memory, each.level, stored > 0.5, near, crowded)
+            about = (self.memory, each.level, stored > 0.5, near)
             more_ns = (rows_ns(rows, each.bytes_, alone_ns, *about) - alone_ns) / used
         return straight_ns / 1e3, more_ns / 1e3
 
@@ -300,13 +301,33 @@ class _Model:
 
     def side_by_side(self, served: Sequence[tuple[Served, float, float]]) -> float:
         """Which part of what rows in pages apart take more is left where some are loaded and others
-        stored to: they wait for lines at the same time.
+        stored to by one loop: they wait for lines at the same time.
         """
-        kinds = {"load": 0.0, "store": 0.0}
-        for each, _, more_us in served:
-            kinds["store" if self.stored_part(each) > 0.5 else "load"] += more_us
-        both = sum(kinds.values())
-        return max(kinds.values()) / both if both else 1.0
+        kinds = {True: 0.0, False: 0.0}
+        stored = set[Buffer]()
+        for each, straight_us, more_us in served:
+            is_stored = self.stored_part(each) > 0.5
+            kinds[is_stored] += straight_us + more_us
+            stored |= {each.buffer} if is_stored else set()
+        more = sum(more_us for _, _, more_us in served)
+        straight = sum(kinds.values()) - more
+        if not more:
+            return 1.0
+        left = max(max(kinds.values()) - straight, 0.0) / more
+        both = self.part_of_both({self.names[each] for each in stored if each in self.names})
+        return both * left + 1 - both
+
+    def part_of_both(self, stored: Collection[str]) -> float:
+        """Which part of the bytes of tensors is moved by code that loads some, and stores others,
+        whose names are given.
+        """
+        both = all_ = 0.0
+        for _, sizes in self.pieces:
+            bytes_ = sum(sizes.values())
+            all_ += bytes_
+            if {name in stored for name in sizes} == {True, False}:
+                both += bytes_
+        return both / all_ if all_ else 1.0
 
     def tiles(self, grid: GridWork, workers: int, rounds: int) -> None:
         """The time in which a core waits for tiles that its inner caches have given up."""
@@ -358,9 +379,9 @@ class _Model:
         with the tensors it moves, whose times are given by level.
         """
         own = {
-            f"%p{at}": overlapping(tensor_us[each.value])
-            for at, each in enumerate(self.lowered.params)
-            if isinstance(each.value, Buffer) and each.value in tensor_us
+            self.names[buffer]: overlapping(each)
+            for buffer, each in tensor_us.items()
+            if buffer in self.names
         }
         moved: dict[str, float] = {}
         for _, sizes in self.pieces:
