@@ -92,6 +92,29 @@ def test_calls_in_turn(
     assert {order[at] for at in range(0, len(order), 6)} == {"a", "b"}  # each begins some rounds
 
 
+def test_something_is_done_before_each_round(scripts: Path) -> None:
+    order = list[str]()
+    call, before = (lambda: order.append("call")), (lambda number: order.append(str(number)))
+    load("in_turn").in_turn([call], rounds=2, seconds=0.0, before=before)
+    assert order == ["0", *["call"] * 3, "1", *["call"] * 3]
+
+
+def test_tensors_lie_somewhere_else_in_each_round(scripts: Path) -> None:
+    torch = pytest.importorskip("torch")
+    values = [torch.arange(600).view(20, 30), torch.ones(4, dtype=torch.bool)]
+    moving, places = load("cost_model").Moving(values), list[list[int]]()
+    for number in (0, 1, 2, 0):
+        moving.move(number)
+        assert all(map(torch.equal, moving.tensors, values))
+        places.append([each.data_ptr() % 4096 for each in moving.tensors])
+    assert places[3] == places[0] and len({tuple(each) for each in places}) == 3
+    starts = [each.data_ptr() for each in moving.rooms]
+    assert all(
+        (each.data_ptr() - start) % 64 == 0
+        for each, start in zip(moving.tensors, starts, strict=True)
+    )
+
+
 def test_a_slow_round_changes_no_comparison(scripts: Path) -> None:
     in_turn = load("in_turn")
     quiet = np.array([[1.0, 3.0, 2.0]] * 7)

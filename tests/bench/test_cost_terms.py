@@ -71,6 +71,32 @@ def test_tiles_of_no_cache_are_fetched_by_every_pass() -> None:
     assert fetched == pytest.approx((1.3 + 1 + 1.3 + 1) * tile, rel=0.01)
 
 
+def bytes_of_tensors(made, cache: float) -> dict[str, float]:
+    """What a block touches of tensors, and misses in a cache of so many bytes."""
+    (grid,) = grids(lowered_as_written(made))
+    whole, found = Reused(grid.loop, {}, cache).whole, dict[str, float]()
+    for (_, buffer), bytes_ in whole.missed.items():
+        if buffer.scope == "global":
+            found[buffer.name] = found.get(buffer.name, 0.0) + bytes_
+    return found
+
+
+@pytest.mark.parametrize("columns", [16, 24, 40, 48])
+def test_the_rest_of_a_row_is_no_part_of_it(columns: int) -> None:
+    """Vectors, and a rest of other ones behind them, in rows of 4 KiB or the other way round."""
+
+    @T.prim_func
+    def scaled(X: T.Tensor((64, 1024), "float32")):
+        Y = T.empty((64, 1024), "float32")
+        with T.Kernel(1):
+            for i, j in T.Parallel(64, columns):
+                Y[63 - i, j] = 2.0 * X[i, j]
+        return Y
+
+    rows = 4.0 * 64 * columns
+    assert bytes_of_tensors(scaled, 1 << 20) == {"X": rows, "Y": pytest.approx(1.3 * rows)}
+
+
 def test_larger_tiles_wait_longer() -> None:
     for make in (softmax, rmsnorm, layernorm):
         times = [predict(make(64, 1024, block_M=rows)).tiles_us for rows in (1, 4, 16)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -106,3 +107,39 @@ def test_what_comes_from_behind_the_second_cache_once_is_served_by_it_again() ->
     assert again == pytest.approx(
         3 * sum(each.bytes_ for each in served if not each.again), rel=0.02
     )
+
+
+def ways(rows: int, pitch: int, run: int, cache: int) -> dict[int, int]:
+    """How many lines each place of a cache gets of rows, one line after the other."""
+    lines = {at // 64 for row in range(rows) for at in range(row * pitch, row * pitch + run)}
+    return Counter(line % (cache // 8 // 64) for line in lines)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    st.integers(1, 300),
+    st.integers(1, 3000).map(lambda quads: 4 * quads),
+    st.sampled_from([4, 32, 64, 100, 512]),
+)
+def test_rows_take_as_much_of_a_cache_as_the_places_that_they_fill(
+    rows: int, pitch: int, run: int
+) -> None:
+    """Between their lines, where these have a place each, and the cache, where one place is full
+    that all of them are in; as many times as much as they are too many for it.
+    """
+    cache = 32 << 10
+    takes = Extent(run // 4, {pitch // 4: rows}).pressure(4, cache)
+    counts = ways(rows, max(pitch, 4), run, cache)
+    own, mean = 64 * sum(counts.values()), sum(counts.values()) / len(counts)
+    assert takes >= own * 0.999
+    if mean <= 1:
+        assert takes == pytest.approx(own)
+    if mean >= 8:
+        assert takes == pytest.approx(mean / 8 * cache)
+
+
+def test_what_lies_in_one_row_takes_its_own_bytes() -> None:
+    assert Extent(1000).pressure(2, 32 << 10) == 2000
+    # Many rows are looked at in part: a thousand stand for all.
+    many, some = (Extent(16, {1024: rows}).pressure(4, 1 << 20) for rows in (4096, 1024))
+    assert many == pytest.approx(4 * some)

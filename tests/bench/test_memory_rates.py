@@ -14,7 +14,7 @@ import tileworkbench.language as T
 from tests.bench.as_written import lowered_as_written
 from tests.bench.test_time_model import MACHINE
 from tileworkbench import kernels
-from tileworkbench.bench import measured_once, time_model
+from tileworkbench.bench import measured_once, tensor_time
 from tileworkbench.bench import memory_rates as memory_rates_module
 from tileworkbench.bench.cpu_runs import Near, Rows, _rows, near_of, rows_ns, rows_of
 from tileworkbench.bench.cpu_work import grids
@@ -529,5 +529,5 @@ def test_rows_that_the_kernel_fetches_are_predicted_faster(monkeypatch: pytest.M
 
     made = tw.compile(kernel, target="cpu")
     fetched = memory_us(made)
-    monkeypatch.setattr(time_model, "fetched_loads", lambda *_: {})
+    monkeypatch.setattr(tensor_time, "fetched_loads", lambda *_: {})
     assert fetched < 0.7 * memory_us(made)

@@ -13,6 +13,7 @@ from tileworkbench.bench.ceilings import LEVELS, TYPES
 from tileworkbench.bench.memory_rates import LOAD, assumed_memory
 from tileworkbench.bench.operation_rates import OperationRates, assumed_rates
 from tileworkbench.bench.points import Ceiling, Machine
+from tileworkbench.bench.tensor_time import part_of_both
 from tileworkbench.bench.time_model import Prediction, norm, predict_time, share_alone
 from tileworkbench.compiler.device.host import threads
 from tileworkbench.compiler.diagnostics import ArgumentError
@@ -144,30 +145,53 @@ def test_the_second_cache_is_busy_beside_what_lies_behind_it() -> None:
     assert simple.total_us == pytest.approx(norm(8.0, 3.0, 5.0))
 
 
-def test_rows_that_are_loaded_and_stored_wait_at_the_same_time() -> None:
-    """Narrow columns that are copied take less than reading them and writing them."""
+def test_what_one_loop_loads_and_stores() -> None:
+    """Of 60 bytes of tensors those of loops that do both; of tensors that nobody moves all."""
+    pieces = [
+        (1.0, {"%p0": 10.0, "%p1": 20.0}),
+        (1.0, {}),
+        (1.0, {"%p0": 12.0}),
+        (1.0, {"%p1": 18.0}),
+    ]
+    assert part_of_both(pieces, {"%p1"}) == 0.5
+    assert part_of_both(pieces, set()) == part_of_both(pieces, {"%p0", "%p1"}) == 0.0
+    assert part_of_both([], {"%p1"}) == 1.0
 
-    def columns(reads: bool, writes: bool):
+
+def test_rows_that_are_loaded_and_stored_wait_at_the_same_time() -> None:
+    """Narrow columns that are copied take less than reading them and writing them; not so much less
+    where one loop reads whole columns, and the next one writes them.
+    """
+
+    def columns(reads: bool, writes: bool, turns: bool = False):
         @T.prim_func
         def kernel(X: T.Tensor((2048, 1024), "float32")):
             Y = T.empty((2048, 1024), "float32")
             with T.Kernel(1024 // 16) as bx:
-                tile = T.alloc_fragment((16, 16), "float32")
+                tile = T.alloc_shared((2048 if turns else 16, 16), "float32")
+                most = T.alloc_fragment((16,), "float32")
                 T.clear(tile)
-                for k in T.serial(2048 // 16):
-                    if reads:
-                        T.copy(X[k * 16, bx * 16], tile)
-                    if writes:
-                        T.copy(tile, Y[k * 16, bx * 16])
+                if turns:
+                    T.copy(X[0, bx * 16], tile)
+                    T.reduce_max(tile, most, dim=0)
+                    for i, j in T.Parallel(2048, 16):
+                        Y[i, bx * 16 + j] = tile[i, j] - most[j]
+                else:
+                    for k in T.serial(2048 // 16):
+                        if reads:
+                            T.copy(X[k * 16, bx * 16], tile)
+                        if writes:
+                            T.copy(tile, Y[k * 16, bx * 16])
             return Y
 
         return kernel
 
-    def memory_us(reads: bool, writes: bool) -> float:
-        lowered = tw.compile(columns(reads, writes), target="cpu").stats.lowered
+    def memory_us(*how: bool) -> float:
+        lowered = tw.compile(columns(*how), target="cpu").stats.lowered
         return sum(predict_time(lowered, MACHINE, 1).memory_us.values())
 
     stored, both = memory_us(False, True), memory_us(True, True)
     lines = 2048 * 1024 // 16
     loaded = lines * assumed_memory().run_ns("L3", LOAD, 1, crowded=1.0) / 1e3
     assert max(stored, loaded) < both < 0.95 * (stored + loaded)
+    assert memory_us(True, True, True) > 1.05 * both

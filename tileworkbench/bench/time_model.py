@@ -6,8 +6,7 @@ The program is walked for a few blocks all over the grid. Four parts:
   its operations (`llvm/block_time.py`); lines of the user's text share it by what their statements
   ask for (`cpu_work.py`);
 - tiles: what has to come back from behind a core's inner caches (`cpu_reuse.py`);
-- memory: the bytes that each level serves (`cpu_traffic.py`) at its usual rate, rows apart from
-  each other at theirs (`cpu_runs.py`);
+- memory: what the tensors take of each level (`tensor_time.py`);
 - overhead: the call, a launch, a block, and pages of outputs that the system has to clear.
 
 A core computes while data are on their way, but not all of the time: what a loop takes together
@@ -20,15 +19,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
-from tileworkbench.bench.ceilings import LEVELS
 from tileworkbench.bench.cpu_block import GridWork, Spent
 from tileworkbench.bench.cpu_reuse import Reused
-from tileworkbench.bench.cpu_runs import Near, Rows, near_of, rows_ns, rows_of
 from tileworkbench.bench.cpu_terms import bytes_of
-from tileworkbench.bench.cpu_traffic import Moved, Served, moved_by, serve
+from tileworkbench.bench.cpu_traffic import Served
 from tileworkbench.bench.cpu_work import grids, spread
 from tileworkbench.bench.llvm.block_time import BlockTimes
 from tileworkbench.bench.llvm.core import Core
@@ -38,10 +35,8 @@ from tileworkbench.bench.operation_rates import OperationRates, assumed_rates
 from tileworkbench.bench.parts import Causes, Part, together
 from tileworkbench.bench.points import BANDWIDTH, PEAK, Machine
 from tileworkbench.bench.probes import assumed_target, host_isa
+from tileworkbench.bench.tensor_time import TensorTime
 from tileworkbench.bench.units import format_bytes, format_count, format_time
-from tileworkbench.compiler.analysis.effects import constant_buffers
-from tileworkbench.compiler.analysis.ranges import Ranges
-from tileworkbench.compiler.analysis.streaming import fetched_loads
 from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.device.host.llvm import (
     compile_assembly,
@@ -166,8 +161,8 @@ class _Model:
         isa = host_isa()
         self.lanes = isa.lanes(4)
         fused_ns = 2 * self.lanes / self.peak("float32")
-        self.rates, self.memory = rates or assumed_rates(fused_ns), memory or assumed_memory()
-        self.levels = tuple(name for name in LEVELS if machine.find(name, BANDWIDTH) is not None)
+        self.rates = rates or assumed_rates(fused_ns)
+        self.tensors = TensorTime(machine, memory or assumed_memory(), lowered)
         dots_ns = {
             dtype: 2 * self.lanes * 4 / size / self.peak(dtype)
             for dtype, size in (("bfloat16", 2), ("int8", 1))
@@ -182,19 +177,11 @@ class _Model:
         assembly = compile_assembly(numbered(text), target, ()) if is_x86 else ""
         self.blocks = BlockTimes(text, core, assembly)
         self.compute_us = self.packing_us = self.tiles_us = self.block_us = 0.0
-        self.moved: Moved = {}
-        self.stored: dict[tuple[int, Buffer], float] = {}
-        self.rows: dict[Buffer, tuple[Rows, Near]] = {}
         self.computes: dict[int, float] = {}  # microseconds by site, with its tiles
         # Microseconds of pieces of code, and the bytes they move of each tensor.
         self.pieces: list[tuple[float, dict[str, float]]] = []
         self.parts: list[Part] = []
         self.launch_site = 0
-        # As the emitter names the arguments of a launch.
-        params = enumerate(each.value for each in lowered.params)
-        self.names = {each: f"%p{at}" for at, each in params if isinstance(each, Buffer)}
-        constant = constant_buffers(lowered.body)
-        self.fetched = {load.buffer for load in fetched_loads(lowered, constant, Ranges(lowered))}
 
     def peak(self, dtype: str) -> float:
         """GFLOP/s of one thread."""
@@ -239,18 +226,9 @@ class _Model:
             self.parts.append(Part("compute", time_us * busy, _CORE, at, finding))
         self.idle(rounds * code_ns / 1e3, busy, blocks, threads)
         self.tiles(grid, workers, rounds)
-        self.add_rows(grid)
+        self.tensors.add(grid)
         self.block_us += rounds * _BLOCK_US
-        for key, bytes_ in block.written.items():
-            self.stored[key] = self.stored.get(key, 0.0) + bytes_ * blocks
         return workers
-
-    def add_rows(self, grid: GridWork) -> None:
-        """Note how the blocks of a grid walk its tensors."""
-        caches = processor.cache_sizes()
-        rows = rows_of(grid, caches.l2, self.fetched)
-        for buffer, each in rows.items():
-            self.rows[buffer] = each, near_of(each, rows.values(), caches.l1, caches.l2)
 
     def add_memory(
         self, works: Sequence[GridWork], used: int
@@ -259,75 +237,13 @@ class _Model:
         of each tensor.
         """
         by_level, by_tensor = dict[str, float](), dict[Buffer, dict[str, float]]()
-        self.moved, far = moved_by(works)
-        served = [
-            (each, *self.served_us(each, used))
-            for each in serve(self.moved, far, used, self.levels, self.memory.kept_part)
-        ]
-        left = self.side_by_side(served)
-        for each, straight_us, more_us in served:
-            time_us = straight_us + left * more_us
+        for each, time_us in self.tensors.served(works, used, self.pieces):
             if time_us:
                 by_level[each.level] = by_level.get(each.level, 0.0) + time_us
                 own = by_tensor.setdefault(each.buffer, {})
                 own[each.level] = own.get(each.level, 0.0) + time_us
                 self.parts.append(self.memory_part(each, time_us))
         return by_level, by_tensor
-
-    def served_us(self, each: Served, used: int) -> tuple[float, float]:
-        """The time of a level for what it serves to a site, with so many threads, if all of it lay
-        in a row; and what it takes more.
-        """
-        rate = self.machine.find(each.level, BANDWIDTH, used)
-        if rate is None or each.level == "L1":  # loads and stores are counted as such
-            return 0.0, 0.0
-        stored = self.stored_part(each)
-        # A line that is stored to is fetched first; caches give others back meanwhile.
-        bytes_ = (1 + stored) * each.bytes_ if each.level in ("DRAM", "L3") else each.bytes_
-        alone = self.machine.find(each.level, BANDWIDTH, 1)
-        usual = self.memory.usual(each.level, alone.value) if alone else 1.0
-        straight_ns, more_ns = usual * bytes_ / rate.value, 0.0
-        if each.buffer in self.rows:
-            rows, near = self.rows[each.buffer]
-            alone_ns = used * straight_ns  # of one thread
-            about = (self.memory, each.level, stored > 0.5, near)
-            more_ns = (rows_ns(rows, each.bytes_, alone_ns, *about) - alone_ns) / used
-        return straight_ns / 1e3, more_ns / 1e3
-
-    def stored_part(self, each: Served) -> float:
-        """Which part of the bytes of a site and tensor is stored."""
-        key = each.site, each.buffer
-        return self.stored.get(key, 0.0) / self.moved[key]
-
-    def side_by_side(self, served: Sequence[tuple[Served, float, float]]) -> float:
-        """Which part of what rows in pages apart take more is left where some are loaded and others
-        stored to by one loop: they wait for lines at the same time.
-        """
-        kinds = {True: 0.0, False: 0.0}
-        stored = set[Buffer]()
-        for each, straight_us, more_us in served:
-            is_stored = self.stored_part(each) > 0.5
-            kinds[is_stored] += straight_us + more_us
-            stored |= {each.buffer} if is_stored else set()
-        more = sum(more_us for _, _, more_us in served)
-        straight = sum(kinds.values()) - more
-        if not more:
-            return 1.0
-        left = max(max(kinds.values()) - straight, 0.0) / more
-        both = self.part_of_both({self.names[each] for each in stored if each in self.names})
-        return both * left + 1 - both
-
-    def part_of_both(self, stored: Collection[str]) -> float:
-        """Which part of the bytes of tensors is moved by code that loads some, and stores others,
-        whose names are given.
-        """
-        both = all_ = 0.0
-        for _, sizes in self.pieces:
-            bytes_ = sum(sizes.values())
-            all_ += bytes_
-            if {name in stored for name in sizes} == {True, False}:
-                both += bytes_
-        return both / all_ if all_ else 1.0
 
     def tiles(self, grid: GridWork, workers: int, rounds: int) -> None:
         """The time in which a core waits for tiles that its inner caches have given up."""
@@ -339,7 +255,7 @@ class _Model:
         for (site, dtype), operations in grid.block.products.items():
             product_us = rounds * operations / self.peak(dtype) / 1e3
             computes[site] = computes.get(site, 0.0) + product_us
-        pairs = tuple(itertools.pairwise(self.levels))
+        pairs = tuple(itertools.pairwise(self.tensors.levels))
         missed = [self.misses(grid, sizes[inner]) for inner, _ in pairs]
         for (inner, level), misses, behind in zip(pairs, missed, [*missed[1:], {}], strict=False):
             rate = self.machine.find(level, BANDWIDTH, workers)
@@ -378,10 +294,11 @@ class _Model:
         """Which part of the cores' work overlaps with no memory, if each piece of code overlaps
         with the tensors it moves, whose times are given by level.
         """
+        names = self.tensors.names
         own = {
-            self.names[buffer]: overlapping(each)
+            names[buffer]: overlapping(each)
             for buffer, each in tensor_us.items()
-            if buffer in self.names
+            if buffer in names
         }
         moved: dict[str, float] = {}
         for _, sizes in self.pieces:
