@@ -225,7 +225,8 @@ class _Accesses:
         nothing, as many as it is apart from one with the same registers.
         """
         begin, address = self.first[access.group], self.own(access)
-        if not address and access.pointer in self.known:
+        # What has no line of its own on the stack was put there by LLVM.
+        if not address and access.pointer in self.known and access.memory.base not in _STACK:
             address, begin = self.known[access.pointer]
         return address or self.likely(access), access.memory.displacement - begin
 
