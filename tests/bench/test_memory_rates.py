@@ -501,6 +501,25 @@ def test_runs_are_measured_with_rows_that_share_places_and_others(
     assert {each.kind for each in walks if each.rows > 11000} == set(KINDS)
 
 
+@pytest.mark.parametrize("l3", [0, 3 << 20, 8 << 20, 12 << 20, 256 << 20])
+def test_what_is_measured_lies_in_the_memory_for_it(
+    monkeypatch: pytest.MonkeyPatch, l3: int
+) -> None:
+    """Of a processor with a small last cache as well: else a prediction ends the process."""
+    rooms, ends = list[int](), [0]
+
+    def usual(walks: Any, memory: Any) -> list[float]:
+        ends.extend(each.rows * each.pitch for each in walks)
+        return [float(each.size) for each in walks]
+
+    monkeypatch.setattr(memory_rates_module, "_usual_ns", usual)
+    monkeypatch.setattr(memory_rates_module, "touched_memory", rooms.append)
+    caches = CacheSizes(l1=32 << 10, l2=256 << 10, l3=l3)
+    monkeypatch.setattr(processor, "cache_sizes", lambda: caches)
+    memory_rates_module.measure_memory()
+    assert max(ends) + 4096 <= rooms[0]  # which begins at a page
+
+
 def memory_us(kernel: tw.Kernel, memory: MemoryRates = RATES) -> float:
     predicted = predict_time(kernel.stats.lowered, MACHINE, 1, memory=memory)
     return sum(predicted.memory_us.values())

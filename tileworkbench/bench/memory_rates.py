@@ -155,10 +155,11 @@ def measure_memory() -> Numbers:
     caches = processor.cache_sizes()
     largest = min(4 * max(caches.l3, 4 * caches.l2), max(_LARGEST, 2 * caches.l3))
     sizes = {"L2": caches.l2 // 2, "L3": caches.l3 // 4, "DRAM": largest}
-    memory = touched_memory(largest + (1 << 20))
+    most = _PAGES[-1] * _NEXT  # where the last cache is small, more than that
+    memory = touched_memory(max(largest, most) + (1 << 20))
     times = dict[str, float]()
     for level, size in sizes.items():
-        apart = max(_APART, 1 << (size // _ROWS).bit_length() - 1)
+        apart = max(_APART, 1 << max((size // _ROWS).bit_length() - 1, 0))
         pitches = {"": apart + _ODD, SHARED: apart}
         walks = {
             f"{level}{places} {kind} {lines}": Runs(kind, lines, size, pitches[places])
@@ -173,7 +174,6 @@ def measure_memory() -> Numbers:
         if level in _BEHIND:
             times[f"{level} row"] /= RUNS[-1]
     times[_KEPT_PART] = _kept_part(memory, caches.l3, times["L3 row"], times["DRAM row"])
-    most = _PAGES[-1] * _NEXT
     walks = {f"walk {kind}": Runs(kind, 1, most, _NEXT, columns=1) for kind in KINDS}
     loads = [Runs(LOAD, 1, count * _NEXT, _NEXT, columns=1) for count in _PAGES]
     measured = _usual_ns([*walks.values(), *loads], memory)
