@@ -16,8 +16,8 @@ import numpy as np
 from tileworkbench.bench.memory_rates import LINE_BYTES
 from tileworkbench.compiler.fast_dataclass import dataclass
 
-_WAYS = 8  # lines that each place of a cache has room for
-_MOST_ROWS = 1024  # whose places are looked at
+WAYS = 8  # lines that each place of a cache has room for
+MOST_ROWS = 1024  # whose places are looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +77,17 @@ def _pressure(run: int, places: tuple[tuple[int, int], ...], cache: int) -> floa
     starts, rows = np.zeros(1, np.int64), 1
     for stride, trips in places:
         rows *= trips
-        near = np.arange(min(trips, max(_MOST_ROWS // starts.size, 1)))
+        near = np.arange(min(trips, max(MOST_ROWS // starts.size, 1)))
         starts = (starts[:, None] + stride * near).ravel()
     lines = starts[:, None] // LINE_BYTES + np.arange(min(run, period) // LINE_BYTES + 2)
     lines = np.unique(lines[lines <= (starts[:, None] + run - 1) // LINE_BYTES])
     places_of = period // LINE_BYTES
     own = lines.size * rows / starts.size * LINE_BYTES
     ways = own / LINE_BYTES / np.unique(lines % places_of).size
-    full = min(max((ways - 1) / (_WAYS - 1), 0.0), 1.0)  # the others have room elsewhere
+    full = min(max((ways - 1) / (WAYS - 1), 0.0), 1.0)  # the others have room elsewhere
     return float(own + full * (ways * period - own))
 
 
 def period_of(cache: int) -> int:
     """Bytes after which addresses share places of a cache of so many."""
-    return max(1 << (cache // _WAYS).bit_length() - 1, LINE_BYTES)
+    return max(1 << (cache // WAYS).bit_length() - 1, LINE_BYTES)

@@ -21,7 +21,7 @@ from dataclasses import field
 
 from tileworkbench.bench.cpu_block import Env
 from tileworkbench.bench.cpu_extent import Extent
-from tileworkbench.bench.cpu_terms import bytes_of, in_registers, shift, value_of
+from tileworkbench.bench.cpu_terms import bytes_of, in_registers, shift, value_of, value_with
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import stmt as st
@@ -179,9 +179,9 @@ class Reuse:
                 return self.piece(body, env, site)
         leaf = _leaf(stmt, site, self.names)
         for buffer, (index, _) in leaf.extents.items():
-            begin = self.begin(index, env)
+            begin = value_with(index, {**env, **self.firsts}, self.lets)
             if begin is not None:
-                leaf.begins[buffer] = begin
+                leaf.begins[buffer] = int(begin)
         return leaf
 
     def sequence(self, stmts: tuple[st.Stmt, ...], env: Env, site: int) -> Piece:
@@ -200,28 +200,18 @@ class Reuse:
             for buffer in part.touched:
                 self.reuse(part, buffer, before)
             before.append(part)
-            join(whole, part)
+            _join(whole, part)
         return whole
-
-    def begin(self, index: Expr, env: Env) -> int | None:
-        """An address where all loops begin."""
-        there = {**env, **self.firsts}
-        for name, value in self.lets.items():
-            known = value_of(value, there)
-            if known is not None:
-                there[name.name] = known
-        begin = value_of(index, there)
-        return None if begin is None else int(begin)
 
     def reuse(self, part: Piece, buffer: Buffer, before: list[Piece]) -> None:
         """What the statements `before` have touched of a buffer, the nearest first, may be kept."""
         rest, between = part.touched[buffer], dict(part.touched)
+        crowd = part.crowd(buffer, self.cache)
         for earlier in reversed(before):
             for other, size in earlier.touched.items():
                 between[other] = max(between.get(other, 0.0), size)
             common = min(rest, _common(part, earlier, buffer))
             if common:
-                crowd = part.crowd(buffer, self.cache)
                 still = kept(sum(between.values()) + crowd, self.cache)
                 part.save(buffer, common * _factor(part, buffer) * still)
                 rest -= common
@@ -237,7 +227,7 @@ class Reuse:
         self.firsts[loop.var.name] = first
         body = self.piece(loop.body, env, site)
         # The lanes of a vector are one access.
-        together = loop.kind is st.LoopKind.VECTORIZED
+        together, size = loop.kind is st.LoopKind.VECTORIZED, body.size
         whole = Piece(written=body.written, moves=body.moves)
         for buffer, bytes_ in body.touched.items():
             moves = loop.var in body.moves[buffer]
@@ -257,8 +247,8 @@ class Reuse:
         whole.accessed = {key: bytes_ * trips for key, bytes_ in body.accessed.items()}
         for buffer, bytes_ in body.touched.items():
             again = bytes_ * trips - whole.touched[buffer]
-            all_ = body.size + body.crowd(buffer, self.cache)
-            still = 1.0 if together else kept(all_, self.cache)
+            between = size + body.crowd(buffer, self.cache)
+            still = 1.0 if together else kept(between, self.cache)
             whole.save(buffer, again * _factor(body, buffer) * still)
         return whole
 
@@ -291,11 +281,10 @@ def _common(part: Piece, earlier: Piece, buffer: Buffer) -> float:
     return 0.0 if apart in ends else most
 
 
-def join(whole: Piece, part: Piece) -> None:
+def _join(whole: Piece, part: Piece) -> None:
     """Add a part to what was touched: rows that go on are longer ones."""
     for buffer, size in part.touched.items():
-        apart = _apart(whole, part, buffer)
-        longer = None if apart is None else _longer(whole, part, buffer, apart)
+        longer = _longer(whole, part, buffer)
         if longer is not None:
             whole.extents[buffer], whole.begins[buffer] = longer
             whole.touched[buffer] = longer[0][1].size * buffer.dtype.bytes
@@ -313,12 +302,13 @@ def join(whole: Piece, part: Piece) -> None:
     whole.written |= part.written
 
 
-def _longer(
-    whole: Piece, part: Piece, buffer: Buffer, apart: int
-) -> tuple[tuple[Expr, Extent], int] | None:
+def _longer(whole: Piece, part: Piece, buffer: Buffer) -> tuple[tuple[Expr, Extent], int] | None:
     """The rows that those of two pieces are together, and where they begin; None where they do not
-    touch each other.
+    touch each other, or that is not known.
     """
+    apart = _apart(whole, part, buffer)
+    if apart is None:
+        return None
     (index, extent), (further, beside) = whole.extents[buffer], part.extents[buffer]
     run = max(extent.run, apart + beside.run) - min(0, apart)
     if run > extent.run + beside.run or run > min(extent.places, default=run):

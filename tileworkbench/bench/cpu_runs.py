@@ -3,11 +3,10 @@
 A tile that is narrower than the tensor has rows of a few lines each. The processor fetches the next
 lines of a row, not the next row, so a run of lines begins anew in each (`memory_rates.py`):
 
-- where the loops come back to the same rows a little further on, the lines behind the runs wait in
-  the second cache, which has to give them up where there are many rows, or fewer that are powers of
-  two apart and share few of its places; lines of such rows come into the first one slower;
-- else the runs come from the level that has the tensor, unless the kernel fetches them ahead;
-- of runs that are shorter than a line, the next one finds it in the first cache or the second;
+- runs come from the level that has the tensor, at the rate of rows like these: slower where they
+  share a few places of the caches; as fast as data in a row where the kernel fetches them ahead;
+- of runs that are shorter than a line, the next one finds it in the first cache or the second, if
+  the loops are back before these have given it up;
 - each row is in a page of its own, and a core does not remember where many pages are.
 """
 
@@ -18,7 +17,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from tileworkbench.bench.cpu_block import Env, GridWork
-from tileworkbench.bench.cpu_extent import Extent, period_of
+from tileworkbench.bench.cpu_extent import MOST_ROWS, WAYS, Extent, period_of
 from tileworkbench.bench.cpu_reuse import kept
 from tileworkbench.bench.cpu_terms import bytes_of, shift
 from tileworkbench.bench.memory_rates import FETCH, LINE_BYTES, LOAD, PAGE_BYTES, STORE, MemoryRates
@@ -29,12 +28,10 @@ from tileworkbench.compiler.ir.effects import accesses
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.rewrite import substitute
 
-_WAYS = 8  # lines that each place of a cache has room for
 _GAP = 12  # bytes between elements of a run: every second or fourth of a line
 _SOON = 9  # iterations after which an address may have come back
 _NEAR = 1024  # bytes between rows that the processor foresees as if they were one row
 _BEHIND = 2  # lines behind a run that it fetches then, in vain if they are lost before their turn
-_BESIDE = 1024  # rows whose places are looked at
 # Times as many rows as their places have room for, where lines come from the second cache, and from
 # behind it.
 _CROWDED, _FAR_CROWDED = 8, 64
@@ -68,8 +65,8 @@ class Rows:
         these have room for all rows, most where rows are `full` times as many.
         """
         period = period_of(first_cache)
-        places = {at * self.pitch % period // LINE_BYTES for at in range(min(_BESIDE, self.rows))}
-        many = min(math.log(self.rows / (_WAYS * len(places)), full), 1.0)
+        places = {at * self.pitch % period // LINE_BYTES for at in range(min(MOST_ROWS, self.rows))}
+        many = min(math.log(self.rows / (WAYS * len(places)), full), 1.0)
         few = min(max(math.log2(_APART / len(places)) / 2, 0.0), 1.0)
         return max(many, 0.0) * few**2
 

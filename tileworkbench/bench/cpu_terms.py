@@ -55,12 +55,22 @@ def shift(
     known; `names` has what stands for names that depend on it, in their order.
     """
     further = {**env, var.name: env.get(var.name, 0) + steps}
-    for name, value in (names or {}).items():
-        there = value_of(value, further)
-        if there is not None:
-            further[name.name] = there
-    here, there = value_of(index, env), value_of(index, further)
+    here, there = value_of(index, env), value_with(index, further, names or {})
     return None if here is None or there is None else int(there) - int(here)
+
+
+def value_with(
+    value: Expr, env: Mapping[str, int | float | bool], names: Mapping[Var, Expr]
+) -> int | float | bool | None:
+    """The value of an expression where `names` stand for others, in their order, of what `env`
+    has; None where it is not known.
+    """
+    known = dict(env)
+    for name, meant in names.items():
+        there = value_of(meant, known)
+        if there is not None:
+            known[name.name] = there
+    return value_of(value, known)
 
 
 def in_registers(buffer: Buffer, lanes: float) -> bool:
