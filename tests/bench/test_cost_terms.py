@@ -94,7 +94,39 @@ def test_the_rest_of_a_row_is_no_part_of_it(columns: int) -> None:
         return Y
 
     rows = 4.0 * 64 * columns
+    (grid,) = grids(lowered_as_written(scaled))
+    touched = Reused(grid.loop, {}, 1 << 20).whole.touched
+    assert {buffer.name: bytes_ for buffer, bytes_ in touched.items()} == {"X": rows, "Y": rows}
     assert bytes_of_tensors(scaled, 1 << 20) == {"X": rows, "Y": pytest.approx(1.3 * rows)}
+
+
+@pytest.mark.parametrize(("passes", "times"), [(6, 3), (1, 2)])
+def test_rows_that_share_places_are_lost_before_their_turn(passes: int, times: int) -> None:
+    """Sixteen rows, by each iteration of a loop or by two loops: they share one place of a first
+    cache, which then keeps some at most, or have one each.
+    """
+
+    def missed(columns: int) -> float:
+        @T.prim_func
+        def sums(X: T.Tensor((16, columns), "float32")):
+            Y = T.empty((16, 16), "float32")
+            with T.Kernel(1):
+                total = T.alloc_shared((16, 16), "float32")
+                most = T.alloc_fragment((16,), "float32")
+                T.clear(total)
+                for t in T.serial(passes):
+                    for i, j in T.Parallel(16, 16):
+                        total[i, j] = T.exp(total[i, j]) + X[i, j]
+                T.reduce_max(total, most, dim=0)
+                for i, j in T.Parallel(16, 16):
+                    Y[i, j] = most[j] if passes > 1 else most[j] - X[i, j]
+            return Y
+
+        return bytes_of_tensors(sums, 32 << 10)["X"]
+
+    rows = 4.0 * 16 * 16
+    assert missed(1040) == pytest.approx(rows)
+    assert missed(1024) > 0.999 * times * rows
 
 
 def test_larger_tiles_wait_longer() -> None:

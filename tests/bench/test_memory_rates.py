@@ -402,6 +402,21 @@ def test_vectors_down_columns_are_turned() -> None:
     assert _rows(moves, [], 4) == Rows(16, 256, 16384)
 
 
+def test_rows_that_are_shifted_are_those_of_all_shifts() -> None:
+    """Windows of eight rows go down sixteen and come back to most of them; pieces of 23 rows, each
+    twenty further on, are one long way down.
+    """
+    window = [(1, 16), (1024, 16), (1024, 8)]
+    assert _rows(window, [], 4) == Rows(16 + 7, 64, 4096, back=16)
+    pieces = [(1, 16), (1024, 23), (20 * 1024, 50)]
+    assert _rows(pieces, [], 4) == Rows(23 + 20 * 49, 64, 4096)
+
+
+def test_no_more_pages_than_a_tensor_has() -> None:
+    """Of rows of which each is counted for every piece of its columns."""
+    assert Rows(11520, 32.0, 5760, 11520, size=768 * 5760.0).pages(11520) == 1080.0
+
+
 def test_single_elements_down_rows_are_as_many_rows() -> None:
     """The last element of each piece of eight; the rows of a narrow matrix."""
     assert _rows([(1240, 60), (8, 150)], [], 4, is_vector=False) == Rows(60, 4, 4960, 60)

@@ -144,6 +144,13 @@ def test_the_same_registers_tell_how_far_apart_accesses_are() -> None:
     assert accesses(code_of(more.replace("rax,4", "rax,8"))["loop"])[-1].address == ""
 
 
+def test_a_store_changes_no_register_of_an_address() -> None:
+    """Not the one that an address without an index lacks either."""
+    more = "\t.loc\t1 9 0\n\tvmovss\t-8(%rdi), %xmm5\n"
+    last = accesses(code_of(more, text=TEXT.replace("(%rdi,%rax,4)", "(%rdi)"))["loop"])[-1]
+    assert (last.address, last.offset) == ("%at", -8)
+
+
 def test_a_register_on_the_stack_is_no_access_of_the_ir() -> None:
     more = "\t.loc\t1 7 0\n\tvmovaps\t%zmm9, 64(%rsp)\n"
     *_, spilled = accesses(code_of(more)["loop"])
