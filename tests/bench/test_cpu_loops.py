@@ -74,10 +74,11 @@ def sums_us(rows: int, by_hand: bool) -> float:
 
 
 def test_a_scan_waits_for_the_element_before() -> None:
-    """In a register; by hand it goes through memory once in each unrolled iteration."""
+    """In a register; by hand it goes through memory once in each iteration of a loop that LLVM
+    unrolls as much as it does for this processor."""
     in_register, in_memory = (64 * 1023 * RATES.of(chain) / 1e3 for chain in (CHAIN, FORWARD))
     assert sums_us(1, by_hand=False) == pytest.approx(in_register, rel=0.1)
-    assert 1.05 * in_register < sums_us(1, by_hand=True) < in_memory / 2
+    assert 1.05 * in_register < sums_us(1, by_hand=True) < in_memory / 1.8
 
 
 def test_rows_of_a_scan_follow_each_other() -> None:

@@ -59,8 +59,10 @@ _X86_LEVELS: dict[str, tuple[str, tuple[str, ...]]] = {
     "generic": ("x86-64", ()),
 }
 
-# Its conversion from float to bfloat16 flushes denormals to zero; without it LLVM rounds exactly.
-_INEXACT_FEATURES = ("avxneconvert",)
+# The conversion of the first from float to bfloat16 flushes denormals to zero; without it LLVM rounds
+# exactly. With the second, LLVM computes float16 in float16 and joins products and sums, which loses
+# the rounding between them; without it both are float32 operations with a rounding after each.
+_INEXACT_FEATURES = ("avxneconvert", "avx512fp16")
 
 # A pass by its name in LLVM's `opt`, and the llvmlite method that adds it.
 _PASSES = {
