@@ -79,7 +79,7 @@ def test_json_round_trip() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"schema": 0}, "schema 0 is not 7"),
+        ({"schema": 0}, "schema 0 is not 8"),
         ({"ceilings": [{"name": "L1"}]}, "this is not a measured machine: KeyError('value')"),
         ({"ceilings": 3}, "this is not a measured machine: TypeError"),
         ({"note": None, "ceilings": [[]]}, "this is not a measured machine: TypeError"),

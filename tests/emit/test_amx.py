@@ -17,6 +17,13 @@ import pytest
 from tests.emit.emitters import emit_pack_b
 from tests.emit.jit import Jit, Level, export, host_levels
 from tests.emit.tiles import poison, random_tile
+from tileworkbench.bench.arithmetic import (
+    arithmetic_probe,
+    products_at_once,
+    sums,
+    write_factors,
+)
+from tileworkbench.bench.probes import AREA_BYTES
 from tileworkbench.compiler.emit.llvm.gemm_spec import MicroGemmSpec
 from tileworkbench.compiler.emit.llvm.micro_gemm import emit_micro_gemm
 from tileworkbench.compiler.emit.llvm.text import EmittedFunction
@@ -100,14 +107,16 @@ def with_tiles() -> Level:
     return Level(replace(level.isa, name="avx512_amx", tiles=True), level.features)
 
 
-def renamed(function: EmittedFunction) -> EmittedFunction:
+def renamed(text: str) -> str:
     """Calls of the functions of `TileMachine` in the place of intrinsics."""
-    text = function.text
-    lines = function.declarations
     for name in TileMachine().functions:
         text = text.replace(f"@llvm.x86.{name}(", f"@tile_{name}(")
-        lines = frozenset(line.replace(f"@llvm.x86.{name}(", f"@tile_{name}(") for line in lines)
-    return EmittedFunction(function.name, text, lines)
+    return text
+
+
+def emulated(function: EmittedFunction) -> EmittedFunction:
+    lines = frozenset(map(renamed, function.declarations))
+    return EmittedFunction(function.name, renamed(function.text), lines)
 
 
 @pytest.mark.covering(2)
@@ -119,7 +128,7 @@ def test_product(dtypes: tuple[str, str], shape: tuple[int, int, int], denormal:
     spec = MicroGemmSpec(m, n, k, *dtypes, level.isa, 6, 64)
     assert spec.tiles
     functions = [
-        renamed(export(emit_micro_gemm(spec, "multiply"))),
+        emulated(export(emit_micro_gemm(spec, "multiply"))),
         export(emit_pack_b(spec, "pack", transposed=False, ragged=False)),
     ]
     jit = Jit(functions, level, imports=machine.addresses())
@@ -141,6 +150,23 @@ def test_product(dtypes: tuple[str, str], shape: tuple[int, int, int], denormal:
         assert c[:, n:].tobytes() == before[:, n:].tobytes()
     # What is denormal is multiplied in float32, without the tile registers.
     assert bool(machine.loads) != (denormal and dtypes[0] == "bfloat16")
+    assert not machine.rows
+
+
+@pytest.mark.parametrize(("kind", "dtype"), DTYPES)
+def test_the_probe_of_the_peak(kind: str, dtype: str) -> None:
+    """Each of its sums takes a row of one factor times a column of the other in each repetition."""
+    level, machine, repeats = with_tiles(), TileMachine(), 3
+    probe = arithmetic_probe(kind, level.isa)
+    text = renamed(probe.ir_text).replace("define internal", "define")
+    jit = Jit([], level, text, machine.addresses())
+    area = np.zeros(AREA_BYTES, np.uint8)
+    write_factors(area, kind, level.isa)
+    jit.function("work", POINTER, INT, INT)(area.ctypes.data, 0, repeats)
+    expected = repeats * products_at_once(kind, level.isa)
+    total = sums(kind, level.isa)
+    np.testing.assert_array_equal(area.view(dtype)[:total], expected)
+    assert probe.work * repeats == 2 * total * expected
     assert not machine.rows
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tileworkbench.bench.probes import AREA_BYTES, Probe, module_text
+from tileworkbench.compiler.emit.llvm import amx
 from tileworkbench.compiler.emit.llvm.isa import Isa
 from tileworkbench.compiler.emit.llvm.text import FunctionWriter, VectorType
 
@@ -22,6 +23,8 @@ _FACTORS: dict[str, bytes] = {
 ARITHMETIC = tuple(_FACTORS)
 """Kinds of arithmetic: what T.gemm does with operands of that type."""
 
+_TILES_OF_SUMS = 4  # as products have: one is done in 16 cycles and takes 52
+
 
 def arithmetic_probe(kind: str, isa: Isa) -> Probe:
     """A loop of nothing but the multiply-adds of T.gemm with operands of `kind`.
@@ -29,10 +32,15 @@ def arithmetic_probe(kind: str, isa: Isa) -> Probe:
     ``float32`` and ``float64`` are fused where `isa` has FMA, else a product and a sum;
     ``bfloat16`` sums two products at once where it has VDPBF16PS, else it is float32; ``int8``
     sums four products at once where it has VPDPBUSD; otherwise, and for ``uint8``, PMADDWD sums
-    two. A product and its sum count as two operations. With factors of one (`write_factors`) a
-    sum grows by the products it takes at once per repetition.
+    two. With AMX, ``bfloat16`` and ``int8`` are products of tile registers. A product and its sum
+    count as two operations. With factors of one (`write_factors`) a sum grows by the products it
+    takes at once per repetition.
     """
     writer = FunctionWriter("work", "void", "ptr %area, i64 %bytes, i64 %repeats")
+    if _takes_tiles(kind, isa):
+        _write_tile_products(writer, kind)
+        operations = 2 * products_at_once(kind, isa) * sums(kind, isa)
+        return Probe(f"{kind} multiply-add", module_text(writer), operations)
     arithmetic = _Arithmetic(writer, kind, isa)
     fused = isa.fma if arithmetic.vector.element != "i32" else arithmetic.group == 4
     step = arithmetic.fused_step if fused else arithmetic.separate_step
@@ -43,6 +51,8 @@ def arithmetic_probe(kind: str, isa: Isa) -> Probe:
 
 def products_at_once(kind: str, isa: Isa) -> int:
     """Products that one lane of a sum takes in one step."""
+    if _takes_tiles(kind, isa):
+        return amx.ROW_BYTES // (1 if kind == "int8" else 2)
     if kind == "int8" and isa.dot_int8:
         return 4
     if kind == "bfloat16" and isa.dot_bfloat16:
@@ -52,6 +62,8 @@ def products_at_once(kind: str, isa: Isa) -> int:
 
 def sums(kind: str, isa: Isa) -> int:
     """How many sums a block has; they lie at the start of its area."""
+    if _takes_tiles(kind, isa):
+        return _TILES_OF_SUMS * amx.ROWS * amx.ROW_BYTES // 4
     lanes = isa.lanes(8 if kind == "float64" else 4)
     return _sum_vectors(isa) * lanes
 
@@ -76,6 +88,37 @@ def write_factors(area: NDArray[np.uint8], kind: str, isa: Isa) -> None:
 def _sum_vectors(isa: Isa) -> int:
     # Enough for two multiply-adds a cycle with a latency of five; the rest holds factors.
     return 24 if isa.registers >= 32 else 12
+
+
+def _takes_tiles(kind: str, isa: Isa) -> bool:
+    return isa.tiles and kind in amx.PRODUCTS
+
+
+def _write_tile_products(writer: FunctionWriter, kind: str) -> None:
+    """Four registers of sums, each of which takes the products of the same two factors, which have
+    to be in different registers.
+    """
+    amx.configure(writer)
+    totals, factors = range(_TILES_OF_SUMS), range(_TILES_OF_SUMS, _TILES_OF_SUMS + 2)
+    tile_bytes = amx.ROWS * amx.ROW_BYTES
+
+    def move(name: str, number: int) -> None:
+        place = writer.let(f"getelementptr i8, ptr %area, i64 {number * tile_bytes}")
+        operands = (("i8", str(number)), ("ptr", place), ("i64", str(amx.ROW_BYTES)))
+        writer.run(f"llvm.x86.{name}", *operands)
+
+    def iteration(counter: str, carried: list[str]) -> list[str]:
+        for number in totals:
+            operands = [("i8", str(each)) for each in (number, *factors)]
+            writer.run(amx.PRODUCTS[kind], *operands)
+        return []
+
+    for number in (*totals, *factors):
+        move("tileloadd64", number)
+    writer.counted_loop("%repeats", 1, iteration)
+    for number in totals:
+        move("tilestored64", number)
+    amx.end(writer)
 
 
 class _Arithmetic:

@@ -32,7 +32,7 @@ ARRAY_GAP = 21 * 64
 """Bytes between two arrays of a stream: a load whose address equals an earlier store's modulo 4096
 would wait for it, so arrays of a power of two in length must not follow each other closely."""
 
-AREA_BYTES = 4096
+AREA_BYTES = 8192
 """Least memory of a block: the sums of an arithmetic probe, then its factor in every word."""
 
 _PAGE = 4096

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from dataclasses import field
 
 from tileworkbench.bench.llvm.instructions import Kind
 from tileworkbench.bench.memory_rates import LINE_BYTES
@@ -16,7 +17,8 @@ _HALF_AS_LONG = 0.75  # takes a half that goes alone, of a whole
 @dataclass(frozen=True, slots=True)
 class Core:
     """A core: nanoseconds of operations, the width of its registers, those of a fused multiply-add
-    of a register, and those of the dot products of one by the type of their elements.
+    of a register, and those of the dot products of one, and of a product of tile registers, by the
+    type of their elements.
     """
 
     rates: OperationRates
@@ -24,6 +26,7 @@ class Core:
     fused_ns: float
     dots_ns: Mapping[str, float]
     has_fma: bool = True
+    tiles_ns: Mapping[str, float] = field(default_factory=dict)
 
     def cycles(self, count: float) -> float:
         """Nanoseconds of so many cycles."""

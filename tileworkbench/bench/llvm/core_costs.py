@@ -25,6 +25,7 @@ from tileworkbench.bench.operation_rates import (
     SIMPLE,
     STORE,
 )
+from tileworkbench.compiler.emit.llvm import amx
 from tileworkbench.compiler.fast_dataclass import dataclass
 
 ARITHMETIC, MULTIPLY, ADD, LANES = "arithmetic", "multiply", "add", "lanes"
@@ -45,7 +46,7 @@ _LOADED, _QUOTIENT, _DIVIDES, _ATOMIC, _SCATTERED, _LIBRARY = 5.0, 12.0, 6.0, 20
 _GATHERING, _GATHERED = 20.0, 2.5  # cycles of a gather; instructions of each lane
 _INTEGERS = 4.0  # integers in a cycle
 _ONE_OF_MANY = 0.5  # a quotient or root of one element takes so much of a vector's
-_TILE_ROWS = 16  # of AMX
+_TILE_ROWS = amx.ROWS
 LATE = 4.0  # quotients and roots, in additions
 
 Busy = tuple[tuple[str, float], ...]
@@ -176,8 +177,7 @@ class CoreCosts(ABC):
 
     def tile_products(self, name: str) -> Cost:
         """AMX: sixteen rows by sixteen columns of sums, sixteen registers of operands each."""
-        dtype = "bfloat16" if "bf16" in name else "int8"
-        time_ns = _TILE_ROWS * _TILE_ROWS * self.core.dots_ns[dtype]
+        time_ns = self.core.tiles_ns["bfloat16" if "bf16" in name else "int8"]
         return Cost(((MULTIPLY, time_ns),), 1.0, (time_ns,))
 
     def tile_moved(self, port: str, operation: str) -> Cost:

@@ -59,9 +59,9 @@ _X86_LEVELS: dict[str, tuple[str, tuple[str, ...]]] = {
     "generic": ("x86-64", ()),
 }
 
-# The conversion of the first from float to bfloat16 flushes denormals to zero; without it LLVM rounds
-# exactly. With the second, LLVM computes float16 in float16 and joins products and sums, which loses
-# the rounding between them; without it both are float32 operations with a rounding after each.
+# The first has a conversion to bfloat16 that flushes denormals to zero; without it LLVM rounds
+# exactly. With the second LLVM computes float16 in float16 and joins products and sums, which loses
+# the rounding between them; without it each is float32, and rounded.
 _INEXACT_FEATURES = ("avxneconvert", "avx512fp16")
 
 # A pass by its name in LLVM's `opt`, and the llvmlite method that adds it.

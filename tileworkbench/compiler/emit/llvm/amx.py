@@ -20,20 +20,30 @@ from tileworkbench.compiler.emit.llvm.text import (
 )
 from tileworkbench.compiler.fast_dataclass import dataclass
 
-_ROWS, _ROW_BYTES = 16, 64
+PRODUCTS = {"bfloat16": "llvm.x86.tdpbf16ps", "int8": "llvm.x86.tdpbssd"}
+"""The instruction that multiplies two registers and adds to a third, by the type of its factors."""
+
+ROWS, ROW_BYTES = 16, 64
+"""The size of a register."""
+
 _LEFT, _RIGHT = 4, 6  # the first registers of A and of B; those of C are 0 to 3
 _WORD = VectorType("i64", 1)
 
 
 def begin(spec: MicroGemmSpec, writer: FunctionWriter) -> TileRegisters:
-    """Configure all registers in the same way. `end` undoes it."""
+    """Configure the registers for a product. `end` undoes it."""
+    configure(writer)
+    return TileRegisters(spec, writer, writer.let("alloca [256 x i32], align 64"))
+
+
+def configure(writer: FunctionWriter) -> None:
+    """Make all eight registers sixteen rows of 64 bytes. `end` undoes it."""
     config = writer.let("alloca [64 x i8], align 64")
-    widths, rows = _ROW_BYTES * 0x0001_0001_0001_0001, _ROWS * 0x0101_0101_0101_0101
+    widths, rows = ROW_BYTES * 0x0001_0001_0001_0001, ROWS * 0x0101_0101_0101_0101
     shapes = [1, 0, widths, widths, 0, 0, rows, 0]  # palette 1; each register's size
     for at, word in enumerate(shapes):
         writer.do(f"store i64 {word}, ptr {writer.address(_WORD, config, str(at))}, align 8")
     writer.run("llvm.x86.ldtilecfg", ("ptr", config))
-    return TileRegisters(spec, writer, writer.let("alloca [256 x i32], align 64"))
 
 
 def end(writer: FunctionWriter) -> None:
@@ -52,15 +62,15 @@ class TileRegisters:
     def write_rows(self, panel: str, c: str) -> int:
         """Write the product with one whole panel of B, for as many rows as fill registers; return
         how many that are."""
-        pairs, single = divmod(self.spec.m // _ROWS, 2)
+        pairs, single = divmod(self.spec.m // ROWS, 2)
 
         def pair(index: str) -> None:
-            self._write_block(self.writer.times(index, 2 * _ROWS), panel, c, 2)
+            self._write_block(self.writer.times(index, 2 * ROWS), panel, c, 2)
 
         self.writer.repeat(pairs, pair)
         if single:
-            self._write_block(str(2 * _ROWS * pairs), panel, c, 1)
-        return _ROWS * (2 * pairs + single)
+            self._write_block(str(2 * ROWS * pairs), panel, c, 1)
+        return ROWS * (2 * pairs + single)
 
     def _write_block(self, row: str, panel: str, c: str, high: int) -> None:
         """`high` registers of rows from row `row` on, for all columns of the panel."""
@@ -68,8 +78,8 @@ class TileRegisters:
         element, memory = storage_type(spec.panel_dtype), storage_type(spec.acc_dtype)
         a = writer.address(element, "%A", writer.let(f"mul i64 {row}, %lda"))
         c = writer.address(memory, c, writer.let(f"mul i64 {row}, %ldc"))
-        for column in range(0, spec.nr, 2 * _ROWS):
-            wide = min(2, (spec.nr - column) // _ROWS)
+        for column in range(0, spec.nr, 2 * ROWS):
+            wide = min(2, (spec.nr - column) // ROWS)
             b = writer.address(element, panel, str(column * spec.group))
             self._multiply(a, b, writer.address(memory, c, str(column)), high, wide)
 
@@ -81,10 +91,9 @@ class TileRegisters:
         ]
         self._start(places)
         element, size = storage_type(spec.panel_dtype), DTYPE_BYTES[spec.panel_dtype]
-        depth = _ROW_BYTES // size
-        down = writer.let(f"mul i64 %lda, {_ROWS}")
+        depth = ROW_BYTES // size
+        down = writer.let(f"mul i64 %lda, {ROWS}")
         bytes_of_a = writer.let(f"mul i64 %lda, {size}")
-        product = f"llvm.x86.{'tdpbssd' if spec.dot == 'int8' else 'tdpbf16ps'}"
 
         def step(k: str, carried: list[str]) -> list[str]:
             left = writer.address(element, a, k)
@@ -93,11 +102,11 @@ class TileRegisters:
                 at = writer.address(element, left, down) if i else left
                 self._load(_LEFT + i, at, bytes_of_a)
             for j in range(wide):
-                at = writer.address(element, right, str(j * _ROWS * spec.group))
+                at = writer.address(element, right, str(j * ROWS * spec.group))
                 self._load(_RIGHT + j, at, str(4 * spec.nr))
             for number, _ in places:
                 factors = ("i8", str(_LEFT + number // 2)), ("i8", str(_RIGHT + number % 2))
-                writer.run(product, ("i8", str(number)), *factors)
+                writer.run(PRODUCTS[spec.dot], ("i8", str(number)), *factors)
             return carried
 
         writer.counted_loop(spec.k, depth, step)
@@ -107,8 +116,8 @@ class TileRegisters:
         """The address of a register's first element."""
         memory, writer = storage_type(self.spec.acc_dtype), self.writer
         if rows:
-            c = writer.address(memory, c, writer.let(f"mul i64 {ldc}, {_ROWS}"))
-        return writer.address(memory, c, str(columns * _ROWS))
+            c = writer.address(memory, c, writer.let(f"mul i64 {ldc}, {ROWS}"))
+        return writer.address(memory, c, str(columns * ROWS))
 
     def _bytes_of_c(self) -> str:
         return self.writer.let(f"mul i64 %ldc, {DTYPE_BYTES[self.spec.acc_dtype]}")
@@ -139,8 +148,8 @@ class TileRegisters:
         writer.branch("%accumulate", add, store)
         writer.place(add)
         for number, at in places:
-            self._store(number, self.buffer, str(_ROW_BYTES))
-            writer.repeat(_ROWS, lambda row, at=at: self._add_row(at, row))  # type: ignore[misc]
+            self._store(number, self.buffer, str(ROW_BYTES))
+            writer.repeat(ROWS, lambda row, at=at: self._add_row(at, row))  # type: ignore[misc]
         writer.jump(done)
         writer.place(store)
         for number, at in places:
@@ -151,7 +160,7 @@ class TileRegisters:
     def _add_row(self, c: str, row: str) -> None:
         writer, memory, kind = self.writer, storage_type("float32"), storage_type("float32", 16)
         into = writer.address(memory, c, writer.let(f"mul i64 {row}, %ldc"))
-        sums = writer.address(memory, self.buffer, writer.times(row, _ROWS))
+        sums = writer.address(memory, self.buffer, writer.times(row, ROWS))
         parts = [writer.let(f"load {kind}, ptr {at}, align 4") for at in (into, sums)]
         total = writer.let(f"fadd {kind} {parts[0]}, {parts[1]}")
         writer.do(f"store {kind} {total}, ptr {into}, align 4")
