@@ -94,6 +94,7 @@ def test_the_optional_passes() -> None:
         "merge_k_steps",
         "read_in_place",
         "turn_reads",
+        "share_panels",
         "fuse_loops",
         "interchange_loops",
         "vectorize_loops",

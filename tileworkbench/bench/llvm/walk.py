@@ -94,6 +94,8 @@ class Walk(ABC):
         self.module, self.function, self.shape = module, function, shape
         self.values, self.pipeline = values, pipeline
         self.again = set[Loop]()  # that are past their first iteration
+        # What counts in loops around the code: its first value, and how many it has.
+        self.counts: dict[str, tuple[int, int]] = {}
         self.works: list[Work] = []
         self.work, self.cut_ns, self.cut_at = Work(), pipeline.retired_ns, pipeline.instructions
 
@@ -244,11 +246,26 @@ class Walk(ABC):
     def branch(self, label: str, each: Instruction) -> dict[tuple[str, str], float]:
         if len(each.labels) == 1:
             return {(label, each.labels[0]): 1.0}
+        if (share := self.first_of_many(each.args[0])) is not None:
+            return dict(zip(((label, to) for to in each.labels), (share, 1 - share), strict=True))
         taken = value_of(self.values, each.args[0])
         if isinstance(taken, int):
             return {(label, each.labels[0 if taken else 1]): 1.0}
         usual = [to for to in each.labels if not to.startswith(_UNUSUAL)]
         return {(label, to): 1 / len(usual) for to in usual}
+
+    def first_of_many(self, condition: str) -> float | None:
+        """The share of a loop's iterations in which a comparison holds, if what it compares is
+        whether this is the first one.
+        """
+        test = self.shape.tests.get(condition)
+        if test is None or test.detail not in ("eq", "ne"):
+            return None
+        for name, other in (test.args, test.args[::-1]):
+            begin, trips = self.counts.get(name, (None, 1))
+            if begin is not None and value_of(self.values, other) == begin:
+                return 1 / trips if test.detail == "eq" else 1 - 1 / trips
+        return None
 
     def put(self, name: str, value: Value | None) -> None:
         """A name has a value now, or none that is known."""
@@ -281,7 +298,11 @@ class Walk(ABC):
             self.again.add(loop)
 
         before = len(self.works)
+        around = self.counts
+        own = {name: (v, trips) for name, v in first.items() if isinstance(v, int) and steps[name]}
+        self.counts = around | own
         self.repeat(trips, iteration)
+        self.counts = around
         self.again.discard(loop)
         self.works[before:] = [each.scaled(times) for each in self.works[before:]]
         return self.exits(loop, left)
