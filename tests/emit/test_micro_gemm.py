@@ -14,7 +14,8 @@ from tests.emit.tiles import NUMPY, GuardedTile, gemm_bound, poison, random_tile
 from tileworkbench.compiler.analysis.micro_tile import choose_micro_tile
 from tileworkbench.compiler.emit.llvm.gemm_spec import MicroGemmSpec
 from tileworkbench.compiler.emit.llvm.isa import GENERIC, Isa
-from tileworkbench.compiler.emit.llvm.micro_gemm import emit_micro_gemm, split_evenly
+from tileworkbench.compiler.emit.llvm.micro_gemm import emit_micro_gemm
+from tileworkbench.compiler.emit.llvm.register_blocks import split_evenly
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.target import Target
 

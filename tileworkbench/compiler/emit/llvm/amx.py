@@ -53,35 +53,26 @@ def end(writer: FunctionWriter) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TileRegisters:
-    """Writes the rows of a product that fill registers. `buffer` holds the sums of one register."""
+    """Writes products that fill registers. `buffer` holds the sums of one register."""
 
     spec: MicroGemmSpec
     writer: FunctionWriter
     buffer: str
 
-    def write_rows(self, panel: str, c: str) -> int:
-        """Write the product with one whole panel of B, for as many rows as fill registers; return
-        how many that are."""
-        pairs, single = divmod(self.spec.m // ROWS, 2)
-
-        def pair(index: str) -> None:
-            self._write_block(self.writer.times(index, 2 * ROWS), panel, c, 2)
-
-        self.writer.repeat(pairs, pair)
-        if single:
-            self._write_block(str(2 * ROWS * pairs), panel, c, 1)
-        return ROWS * (2 * pairs + single)
-
-    def _write_block(self, row: str, panel: str, c: str, high: int) -> None:
-        """`high` registers of rows from row `row` on, for all columns of the panel."""
+    def write_rows(self, a: str, c: str, high: int) -> None:
+        """Write the product of `high` registers of rows from `a` on with all whole panels of B."""
         writer, spec = self.writer, self.spec
         element, memory = storage_type(spec.panel_dtype), storage_type(spec.acc_dtype)
-        a = writer.address(element, "%A", writer.let(f"mul i64 {row}, %lda"))
-        c = writer.address(memory, c, writer.let(f"mul i64 {row}, %ldc"))
-        for column in range(0, spec.nr, 2 * ROWS):
-            wide = min(2, (spec.nr - column) // ROWS)
-            b = writer.address(element, panel, str(column * spec.group))
-            self._multiply(a, b, writer.address(memory, c, str(column)), high, wide)
+
+        def panel(index: str) -> None:
+            b = writer.address(element, "%B", writer.times(index, spec.panel_stride))
+            sums = writer.address(memory, c, writer.times(index, spec.nr))
+            for column in range(0, spec.nr, 2 * ROWS):
+                wide = min(2, (spec.nr - column) // ROWS)
+                right = writer.address(element, b, str(column * spec.group))
+                self._multiply(a, right, writer.address(memory, sums, str(column)), high, wide)
+
+        writer.repeat(spec.n // spec.nr, panel)
 
     def _multiply(self, a: str, b: str, c: str, high: int, wide: int) -> None:
         """`high` x `wide` registers of C."""

@@ -32,15 +32,19 @@ class Lines:
 
 def write_guard(writer: FunctionWriter, isa: Isa, a: Lines, b: Lines) -> str:
     """Write the test of two operands; return an i1 that says that VDPBF16PS is exact for them."""
-    exponents = [_least_exponent(writer, isa, lines) for lines in (a, b)]
-    normal = [writer.let(f"icmp ugt i32 {exponent}, 0") for exponent in exponents]
-    total = writer.let(f"add i32 {exponents[0]}, {exponents[1]}")
-    large = writer.let(f"icmp uge i32 {total}, {_LEAST_SUM}")
+    exponents = [least_exponent(writer, isa, lines) for lines in (a, b)]
+    return is_exact(writer, *exponents)
+
+
+def is_exact(writer: FunctionWriter, a: str, b: str) -> str:
+    """Write the test of two smallest exponents."""
+    normal = [writer.let(f"icmp ugt i32 {exponent}, 0") for exponent in (a, b)]
+    large = writer.let(f"icmp uge i32 {writer.let(f'add i32 {a}, {b}')}, {_LEAST_SUM}")
     safe = writer.let(f"and i1 {writer.let(f'and i1 {normal[0]}, {normal[1]}')}, {large}")
     return writer.call("i1", "llvm.expect.i1", ("i1", safe), ("i1", "true"))
 
 
-def _least_exponent(writer: FunctionWriter, isa: Isa, lines: Lines) -> str:
+def least_exponent(writer: FunctionWriter, isa: Isa, lines: Lines) -> str:
     """The smallest biased exponent of what is not zero; 256 if all is zero."""
     kind = VectorType("i16", isa.lanes(2))
     full, rest = divmod(lines.elements, kind.lanes)

@@ -84,10 +84,11 @@ class MicroGemmSpec:
 
     @property
     def tiles(self) -> bool:
-        """Whether rows in sixteens are multiplied by tile registers."""
+        """Whether rows in sixteens are multiplied with whole panels by tile registers."""
         dots = self.isa.tiles and self.dot in ("int8", "bfloat16")
         in_place = self.a_layout == "rows" and self.acc_dtype == self.compute_dtype
-        return dots and in_place and self.m >= 16 and self.k % (16 * self.group) == 0
+        fills = self.m >= 16 and self.n >= self.nr and self.k % (16 * self.group) == 0
+        return dots and in_place and fills
 
     @property
     def k_padded(self) -> int:
