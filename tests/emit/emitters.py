@@ -60,6 +60,7 @@ def emit_pack_b(
         column_sums=spec.dot == "int8",
         ragged=ragged,
         isa=spec.isa,
+        least=spec.b_least,
     )
     return emit_pack(pack, name, "%k_valid, %extent_valid")
 

@@ -11,6 +11,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from tileworkbench.compiler.device.host.llvm import native_target
+from tileworkbench.compiler.device.host.processor import request_tiles
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.emit.llvm.isa import Isa, isa_from_features
 from tileworkbench.compiler.emit.llvm.text import EmittedFunction
@@ -38,6 +39,8 @@ def _level(features: dict[str, bool]) -> Level:
 def host_levels() -> list[Level]:
     """Return every level this processor can run, with and without dot products."""
     host = dict(llvm.get_host_cpu_features())
+    if host.get("amx-tile") and not request_tiles():
+        host["amx-tile"] = False
     levels = [_level(host)]
     best = levels[0].isa
     if best.tiles:

@@ -24,6 +24,7 @@ from tileworkbench.bench.arithmetic import (
     write_factors,
 )
 from tileworkbench.bench.probes import AREA_BYTES
+from tileworkbench.compiler.analysis.micro_tile import LINE_OF_LEAST
 from tileworkbench.compiler.emit.llvm.gemm_spec import MicroGemmSpec
 from tileworkbench.compiler.emit.llvm.micro_gemm import emit_micro_gemm
 from tileworkbench.compiler.emit.llvm.text import EmittedFunction
@@ -122,10 +123,14 @@ def emulated(function: EmittedFunction) -> EmittedFunction:
 @pytest.mark.covering(2)
 @pytest.mark.parametrize("dtypes", DTYPES, ids="-".join)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("denormal", [False, True])
-def test_product(dtypes: tuple[str, str], shape: tuple[int, int, int], denormal: bool) -> None:
+@pytest.mark.parametrize("denormal", ["", "a", "b"])
+@pytest.mark.parametrize("told", [False, True])
+def test_product(
+    dtypes: tuple[str, str], shape: tuple[int, int, int], denormal: str, told: bool
+) -> None:
     (m, n, k), level, machine = shape, with_tiles(), TileMachine()
-    spec = MicroGemmSpec(m, n, k, *dtypes, level.isa, 6, 64)
+    is_float = dtypes[0] == "bfloat16"
+    spec = MicroGemmSpec(m, n, k, *dtypes, level.isa, 6, 64, b_least=told and is_float)
     assert spec.tiles
     functions = [
         emulated(export(emit_micro_gemm(spec, "multiply"))),
@@ -134,9 +139,9 @@ def test_product(dtypes: tuple[str, str], shape: tuple[int, int, int], denormal:
     jit = Jit(functions, level, imports=machine.addresses())
     rng = np.random.default_rng(0)
     a, b = random_tile(rng, (m, k), dtypes[0]), random_tile(rng, (k, n), dtypes[0])
-    if denormal and dtypes[0] == "bfloat16":
-        a[0, 0] = 1e-39
-    packed = poison((spec.b_elements,), spec.panel_dtype)
+    if denormal and is_float:
+        (a if denormal == "a" else b)[0, 0] = 1e-39
+    packed = poison((spec.b_elements + LINE_OF_LEAST,), spec.panel_dtype)
     pack = jit.function("pack", POINTER, INT, POINTER, INT, INT)
     pack(b.ctypes.data, n, packed.ctypes.data, k, n)
     multiply = jit.function("multiply", POINTER, INT, POINTER, INT, POINTER, INT, ctypes.c_bool)
@@ -148,8 +153,10 @@ def test_product(dtypes: tuple[str, str], shape: tuple[int, int, int], denormal:
         limit = 0.0 if dtypes[1] == "int32" else 1e-5 * float(np.abs(wide).max()) * k**0.5
         assert np.abs(c[:, :n] - wide).max() <= limit
         assert c[:, n:].tobytes() == before[:, n:].tobytes()
-    # What is denormal is multiplied in float32, without the tile registers, and rows beside it.
-    assert bool(machine.loads) == (not denormal or dtypes[0] == "int8" or m >= 48)
+    # What is denormal is multiplied in float32, without the tile registers: all rows with such a B,
+    # two registers of rows with such a row.
+    multiplied = {"": True, "a": m >= 48, "b": False}[denormal] or not is_float
+    assert bool(machine.loads) == multiplied
     assert not machine.rows
 
 

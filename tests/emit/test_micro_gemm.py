@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from tests.emit.emitters import emit_pack_a, emit_pack_b
 from tests.emit.jit import Jit, Level, export, host_levels
 from tests.emit.tiles import NUMPY, GuardedTile, gemm_bound, poison, random_tile
-from tileworkbench.compiler.analysis.micro_tile import choose_micro_tile
+from tileworkbench.compiler.analysis.micro_tile import LINE_OF_LEAST, choose_micro_tile
 from tileworkbench.compiler.emit.llvm.gemm_spec import MicroGemmSpec
 from tileworkbench.compiler.emit.llvm.isa import GENERIC, Isa
 from tileworkbench.compiler.emit.llvm.micro_gemm import emit_micro_gemm
@@ -67,7 +68,8 @@ def make_spec(
     m, n, k, a_transposed, _ = tile
     mr, nr = register_block(m, n, k, *dtypes, level.isa)
     layout = "columns" if a_transposed else "rows"
-    return MicroGemmSpec(m, n, k, *dtypes, level.isa, mr, nr, a_layout=layout)
+    spec = MicroGemmSpec(m, n, k, *dtypes, level.isa, mr, nr, a_layout=layout)
+    return replace(spec, b_least=spec.asks and k % 4 != 0)
 
 
 def check(
@@ -107,7 +109,7 @@ def test_packed_product(level: Level, dtypes: tuple[str, str]) -> None:
             guarded_a = GuardedTile(a.T if tile[3] else a, dtypes[0])
             guarded_b = GuardedTile(b.T if tile[4] else b, dtypes[0])
             packed_a = poison((spec.a_elements,), spec.panel_dtype)
-            packed_b = poison((spec.b_elements,), spec.panel_dtype)
+            packed_b = poison((spec.b_elements + LINE_OF_LEAST,), spec.panel_dtype)
             pack_a = jit.function(f"pack_a{at}", *PACK)
             pack_a(guarded_a.address, guarded_a.ld, packed_a.ctypes.data, m, k)
             pack_b = jit.function(f"pack_b{at}", *PACK)

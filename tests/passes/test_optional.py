@@ -20,7 +20,10 @@ TARGETS = ("cpu", "sim:sm_80")
 SWITCHED = [
     (target, name) for target in TARGETS for name in optional_passes(resolve_target(target))
 ]
-QUICK = (*QUICK_PTX, "gelu", "gemv", "float32_matmul", "tall_softmax", "window_sums", "turned")
+QUICK = (
+    *(*QUICK_PTX, "gelu", "gemv"),
+    *("float32_matmul", "tall_softmax", "window_sums", "turned", "many_rows"),
+)
 PROGRAM = matmul(64, 64, 64, "float16", block_M=64, block_N=64)
 
 
@@ -73,7 +76,14 @@ def turned() -> Any:
     return turn, [x], x.double().T, x.double().abs().T
 
 
-OWN = (float32_matmul, tall_softmax, window_sums, turned)
+def many_rows() -> Any:
+    """A product of more blocks of rows than any machine has workers."""
+    a, b = torch.randn(4096, 64), torch.randn(64, 128)
+    program = matmul(4096, 128, 64, "float32", block_M=16, block_N=128)
+    return program, [a, b], a.double() @ b.double(), a.abs() @ b.abs()
+
+
+OWN = (float32_matmul, tall_softmax, window_sums, turned, many_rows)
 MADE = {**CASES, **{case.__name__: case for case in OWN}}
 
 
@@ -156,8 +166,8 @@ def test_a_function_is_compiled_without_a_pass() -> None:
             "flatten_buffers",
             "pass 'flatten_buffers' cannot be switched off: kernels for 'cpu:generic' need it\n"
             "hint: optional are simplify_expressions, widen_blocks, split_rows, merge_k_steps, "
-            "read_in_place, turn_reads, fuse_loops, interchange_loops, vectorize_loops, "
-            "tabulate_codes",
+            "read_in_place, turn_reads, share_panels, fuse_loops, interchange_loops, "
+            "vectorize_loops, tabulate_codes",
         ),
         (
             "fuse_loop",
@@ -167,8 +177,8 @@ def test_a_function_is_compiled_without_a_pass() -> None:
             "x",
             "'x' is not a pass of 'cpu:generic'\n"
             "hint: optional are simplify_expressions, widen_blocks, split_rows, merge_k_steps, "
-            "read_in_place, turn_reads, fuse_loops, interchange_loops, vectorize_loops, "
-            "tabulate_codes",
+            "read_in_place, turn_reads, share_panels, fuse_loops, interchange_loops, "
+            "vectorize_loops, tabulate_codes",
         ),
     ],
 )

@@ -20,6 +20,9 @@ _WIDENED = (
 )
 _SMALL_INTEGERS = ("int8", "uint8", "int16")
 
+LINE_OF_LEAST = 32
+"""Elements behind panels of bfloat16 for the smallest exponent in them: a line of the cache."""
+
 # Accumulator rows by number of vectors of columns: 32 vector registers, 16 registers, and 16 where
 # a multiplication and an addition take a register more than a fused one.
 _ROWS = {
@@ -95,8 +98,10 @@ def panel_group(panel_dtype: DType) -> int:
 def panel_elements(operand: str, rows: int, cols: int, width: int, dtype: DType) -> int:
     """Elements of `dtype` that a `rows` x `cols` operand takes in panels of `width`.
 
-    Panels of int8 of operand "b" are each followed by `4 * width` bytes for column sums.
+    Panels of int8 of operand "b" are each followed by `4 * width` bytes for column sums, all of
+    bfloat16 by a line of the cache for their smallest exponent.
     """
     group = panel_group(dtype)
     trailer = 4 * width if operand == "b" and dtype == "int8" else 0
-    return -(-rows // width) * (width * -(-cols // group) * group + trailer)
+    last = LINE_OF_LEAST if operand == "b" and dtype == "bfloat16" else 0
+    return -(-rows // width) * (width * -(-cols // group) * group + trailer) + last

@@ -30,14 +30,10 @@ class Lines:
     stride: str
 
 
-def write_guard(writer: FunctionWriter, isa: Isa, a: Lines, b: Lines) -> str:
-    """Write the test of two operands; return an i1 that says that VDPBF16PS is exact for them."""
-    exponents = [least_exponent(writer, isa, lines) for lines in (a, b)]
-    return is_exact(writer, *exponents)
-
-
 def is_exact(writer: FunctionWriter, a: str, b: str) -> str:
-    """Write the test of two smallest exponents."""
+    """Write the test of the smallest exponents of two operands; return an i1 that says that
+    VDPBF16PS is exact for them.
+    """
     normal = [writer.let(f"icmp ugt i32 {exponent}, 0") for exponent in (a, b)]
     large = writer.let(f"icmp uge i32 {writer.let(f'add i32 {a}, {b}')}, {_LEAST_SUM}")
     safe = writer.let(f"and i1 {writer.let(f'and i1 {normal[0]}, {normal[1]}')}, {large}")

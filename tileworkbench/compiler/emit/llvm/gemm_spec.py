@@ -27,6 +27,7 @@ class MicroGemmSpec:
             j), which needs `group` 1 and B already in `panel_dtype`.
         prefetch_a: how many k ahead to fetch rows of A into the first-level cache; 0 for none.
             Set it to k where A lies in a large matrix and the next tile is k further on.
+        b_least: the smallest exponent of B stands behind its panels, as packing writes it.
     """
 
     m: int
@@ -40,6 +41,7 @@ class MicroGemmSpec:
     a_layout: str = "rows"
     b_layout: str = "panels"
     prefetch_a: int = 0
+    b_least: bool = False
 
     def __post_init__(self) -> None:
         if compute_dtype(DType(self.in_dtype), DType(self.acc_dtype)) is None:
@@ -89,6 +91,11 @@ class MicroGemmSpec:
         in_place = self.a_layout == "rows" and self.acc_dtype == self.compute_dtype
         fills = self.m >= 16 and self.n >= self.nr and self.k % (16 * self.group) == 0
         return dots and in_place and fills
+
+    @property
+    def asks(self) -> bool:
+        """Whether the operands are asked if dot products are exact."""
+        return self.dot == "bfloat16" and (self.tiles or not self.isa.tiles)
 
     @property
     def k_padded(self) -> int:

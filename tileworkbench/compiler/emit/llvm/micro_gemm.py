@@ -15,7 +15,6 @@ from tileworkbench.compiler.emit.llvm.bfloat16_guard import (
     Lines,
     is_exact,
     least_exponent,
-    write_guard,
 )
 from tileworkbench.compiler.emit.llvm.gemm_spec import MicroGemmSpec
 from tileworkbench.compiler.emit.llvm.register_blocks import Blocks, WideningBlocks
@@ -36,15 +35,15 @@ def emit_micro_gemm(spec: MicroGemmSpec, name: str) -> EmittedFunction:
     writer = FunctionWriter(name, "void", parameters)
     if spec.tiles:
         _write_with_tiles(spec, writer)
-    elif spec.dot != "bfloat16":
-        Blocks(spec, writer).write_tile()
-    elif spec.isa.tiles:
+    elif spec.asks:
+        a = least_exponent(writer, spec.isa, _lines_of_a(spec, writer))
+        forms = [form(spec, writer).write_tile for form in (Blocks, WideningBlocks)]
+        _either(writer, is_exact(writer, a, _least_of_b(spec, writer)), *forms)
+    elif spec.dot == "bfloat16":
         # Beside tile registers a dot product takes four times as long as a multiply-add.
         WideningBlocks(spec, writer).write_tile()
     else:
-        a, b = _lines_of_a(spec, writer), Lines("%B", 1, spec.b_elements, "0")
-        forms = [form(spec, writer).write_tile for form in (Blocks, WideningBlocks)]
-        _either(writer, write_guard(writer, spec.isa, a, b), *forms)
+        Blocks(spec, writer).write_tile()
     return writer.finish()
 
 
@@ -61,6 +60,14 @@ def _either(
     writer.place(done)
 
 
+def _least_of_b(spec: MicroGemmSpec, writer: FunctionWriter) -> str:
+    """The smallest exponent of B: from where packing has left it, or from all of its elements."""
+    if not spec.b_least:
+        return least_exponent(writer, spec.isa, Lines("%B", 1, spec.b_elements, "0"))
+    at = writer.address(storage_type(spec.panel_dtype), "%B", str(spec.b_elements))
+    return writer.let(f"load i32, ptr {at}, align 4")
+
+
 def _write_with_tiles(spec: MicroGemmSpec, writer: FunctionWriter) -> None:
     """Write the product by tile registers, two of rows after the other, and vectors for the rows
     and columns that fill none.
@@ -72,9 +79,7 @@ def _write_with_tiles(spec: MicroGemmSpec, writer: FunctionWriter) -> None:
     vectors = Blocks if spec.dot == "int8" else WideningBlocks
     full, columns = divmod(spec.n, spec.nr)
     registers, rows = divmod(spec.m, amx.ROWS)
-    least_of_b = ""
-    if spec.dot == "bfloat16":
-        least_of_b = least_exponent(writer, spec.isa, Lines("%B", 1, spec.b_elements, "0"))
+    least_of_b = _least_of_b(spec, writer) if spec.asks else ""
 
     def of_rows(row: str, count: int, n: int) -> Blocks:
         a = writer.address(element, "%A", writer.times(row, "%lda"))

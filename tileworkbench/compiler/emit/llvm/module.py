@@ -18,7 +18,10 @@ from tileworkbench.compiler.ir.program import Program
 
 @dataclass(slots=True)
 class ModuleState:
-    """Helper functions, string constants and assertions so far, and facts about the program."""
+    """Helper functions, string constants and assertions so far, and facts about the program.
+
+    Packing tells the smallest exponent of the panels that are `told`.
+    """
 
     program: Program
     isa: Isa
@@ -28,6 +31,7 @@ class ModuleState:
     constant: frozenset[Buffer]
     packed: frozenset[Buffer]
     quiet: QuietFloats
+    told: frozenset[Buffer] = frozenset()
     functions: dict[str, EmittedFunction] = field(default_factory=dict)
     assertions: list[tuple[str, int]] = field(default_factory=list)
     shows_value: bool = False  # some assertion has a value

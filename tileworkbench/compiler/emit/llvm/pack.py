@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tileworkbench.compiler.emit.llvm.bfloat16_guard import Lines, least_exponent
 from tileworkbench.compiler.emit.llvm.convert import convert
 from tileworkbench.compiler.emit.llvm.isa import Isa
 from tileworkbench.compiler.emit.llvm.text import (
@@ -34,6 +35,7 @@ class PackSpec:
         transposed: the source is stored [extent, k] rather than [k, extent]; always so for rows.
         source_dtype, panel_dtype: element types before and after.
         column_sums: append to each panel -128 times its column sums, as int32.
+        least: store the smallest exponent of bfloat16 behind the panels, as int32.
         ragged: whether run-time limits may cut the tile; otherwise they are ignored.
         isa: what the code may use.
 
@@ -50,6 +52,7 @@ class PackSpec:
     column_sums: bool
     ragged: bool
     isa: Isa
+    least: bool = False
 
     @property
     def panel_stride(self) -> int:
@@ -66,7 +69,7 @@ def emit_pack(spec: PackSpec, name: str, limits: str) -> EmittedFunction:
     )
     if not spec.ragged:
         _PackWriter(spec, writer, whole=True).write()
-        return writer.finish()
+        return _finished(spec, writer)
     k_fits = writer.let(f"icmp sge i64 %k_valid, {spec.k}")
     extent_fits = writer.let(f"icmp sge i64 %extent_valid, {spec.extent}")
     fits = writer.let(f"and i1 {k_fits}, {extent_fits}")
@@ -77,6 +80,15 @@ def emit_pack(spec: PackSpec, name: str, limits: str) -> EmittedFunction:
         _PackWriter(spec, writer, whole=label == whole).write()
         writer.jump(done)
     writer.place(done)
+    return _finished(spec, writer)
+
+
+def _finished(spec: PackSpec, writer: FunctionWriter) -> EmittedFunction:
+    if spec.least:
+        size = -(-spec.extent // spec.width) * spec.panel_stride
+        exponent = least_exponent(writer, spec.isa, Lines("%packed", 1, size, "0"))
+        at = writer.address(storage_type(spec.panel_dtype), "%packed", str(size))
+        writer.do(f"store i32 {exponent}, ptr {at}, align 4")
     return writer.finish()
 
 

@@ -9,8 +9,9 @@ LLVM's vectoriser.
 
 from __future__ import annotations
 
+from tileworkbench.compiler.analysis.effects import written
 from tileworkbench.compiler.analysis.evaluate import ASSUMPTION, is_on_host
-from tileworkbench.compiler.analysis.micro_tile import tile_dtype
+from tileworkbench.compiler.analysis.micro_tile import LINE_OF_LEAST, tile_dtype
 from tileworkbench.compiler.analysis.names import ascii_name
 from tileworkbench.compiler.diagnostics import UnsupportedError
 from tileworkbench.compiler.emit.c_sources import symbol_of
@@ -29,7 +30,7 @@ from tileworkbench.compiler.ir import tile
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Address, Buffer, Expr, Var
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import substitute
+from tileworkbench.compiler.ir.rewrite import statements, substitute
 from tileworkbench.compiler.ir.types import DType
 
 _INT64 = DType("int64")
@@ -62,6 +63,7 @@ def generate(program: Program, isa: Isa) -> Module:
     Raises `UnsupportedError` with the statement's span for a dtype without native code.
     """
     state = ModuleState.of(program, isa)
+    state.told = _asked(program.body, isa)
     prelude: list[st.Stmt] = []
     kernels: list[EmittedFunction] = []
     launches: list[Launch] = []
@@ -321,6 +323,7 @@ class _KernelWriter(ControlFlow):
             column_sums=stmt.operand == "b" and stmt.dst.buffer.dtype == "int8",
             ragged=not (whole and rows[0] >= stmt.rows and rows[1] >= stmt.cols),  # type: ignore[operator]
             isa=self.isa,
+            least=stmt.dst.buffer in self.module.told,
         )
         limits = "%k_valid, %extent_valid"
         name = self.module.shared_function(repr(spec), lambda name: emit_pack(spec, name, limits))
@@ -330,18 +333,7 @@ class _KernelWriter(ControlFlow):
         self.out.do(f"call void @{name}(ptr {src}, i64 {stride}, ptr {dst}, {valid})")
 
     def micro_gemm(self, stmt: tile.MicroGemm) -> None:
-        panel = str(stmt.a.buffer.dtype)
-        spec = MicroGemmSpec(
-            m=stmt.m,
-            n=stmt.n,
-            k=stmt.k,
-            in_dtype=_PANEL_INPUT.get(panel, panel),
-            acc_dtype=str(stmt.c.buffer.dtype),
-            isa=self.isa,
-            mr=stmt.mr,
-            nr=stmt.nr,
-            a_layout="columns" if stmt.columns else "rows",
-        )
+        spec = _gemm_spec(stmt, self.isa, stmt.b.buffer in self.module.told)
         name = self.module.shared_function(repr(spec), lambda name: emit_micro_gemm(spec, name))
         a, b, c = map(self.address, (stmt.a, stmt.b, stmt.c))
         accumulate = self.exprs.evaluate(stmt.clear)
@@ -349,6 +341,38 @@ class _KernelWriter(ControlFlow):
         lda, ldc = self.wide(stmt.lda), self.wide(stmt.ldc)
         operands = f"ptr {a}, i64 {lda}, ptr {b}, i64 0, ptr {c}, i64 {ldc}, i1 {keep}"
         self.out.do(f"call void @{name}({operands})")
+
+
+def _gemm_spec(stmt: tile.MicroGemm, isa: Isa, b_least: bool = False) -> MicroGemmSpec:
+    panel = str(stmt.a.buffer.dtype)
+    return MicroGemmSpec(
+        m=stmt.m,
+        n=stmt.n,
+        k=stmt.k,
+        in_dtype=_PANEL_INPUT.get(panel, panel),
+        acc_dtype=str(stmt.c.buffer.dtype),
+        isa=isa,
+        mr=stmt.mr,
+        nr=stmt.nr,
+        a_layout="columns" if stmt.columns else "rows",
+        b_least=b_least,
+    )
+
+
+def _asked(body: st.Stmt, isa: Isa) -> frozenset[Buffer]:
+    """Panels that packing alone fills, and of which a product asks for the smallest exponent."""
+    asking, packed, other = set[Buffer](), set[Buffer](), set[Buffer]()
+    for stmt in statements(body):
+        if isinstance(stmt, tile.Pack):
+            packed.add(stmt.dst.buffer)
+        else:
+            other.update(written(stmt))
+        if isinstance(stmt, tile.MicroGemm):
+            spec, elements = _gemm_spec(stmt, isa), const_int(stmt.b.buffer.shape[0]) or 1
+            # A program that was written by hand may have no room for it.
+            if spec.asks and elements % (spec.b_elements + LINE_OF_LEAST) == 0:
+                asking.add(stmt.b.buffer)
+    return frozenset(asking & packed - other)
 
 
 def _printf_text(text: str) -> str:
