@@ -50,7 +50,9 @@ from tileworkbench.compiler.device.host.llvm import optimized_text
 from tileworkbench.compiler.device.host.native import build_native
 
 RATES = assumed_rates(1.0)
-CORE = Core(RATES, 512, 1.0, {"bfloat16": 1.0, "int8": 1.0}, tiles_ns={"bfloat16": 16.0})
+CORE = Core(
+    *(RATES, 512, 1.0, {"bfloat16": 1.0, "int8": 1.0}), tiles_ns={"bfloat16": 16.0, "int8": 16.0}
+)
 ENTRY = "i32 @code(ptr %args, i64 %begin, i64 %end, ptr %flag, ptr %scratch)"
 
 

@@ -77,7 +77,7 @@ def turned() -> Any:
 
 
 def many_rows() -> Any:
-    """A product of more blocks of rows than any machine has workers."""
+    """A product of many blocks of rows."""
     a, b = torch.randn(4096, 64), torch.randn(64, 128)
     program = matmul(4096, 128, 64, "float32", block_M=16, block_N=128)
     return program, [a, b], a.double() @ b.double(), a.abs() @ b.abs()

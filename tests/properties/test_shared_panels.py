@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 from hypothesis import given, settings
@@ -11,6 +11,7 @@ from hypothesis import strategies as hs
 from tests.tiers import examples
 from tileworkbench.compiler.driver import lower_program
 from tileworkbench.compiler.ir.parser import parse
+from tileworkbench.compiler.passes import share_panels
 from tileworkbench.compiler.sim import simulate
 from tileworkbench.compiler.target import Target
 
@@ -58,9 +59,10 @@ def region(name: str, *ranges: tuple[str, int]) -> str:
 
 
 @settings(max_examples=examples(60), deadline=None, derandomize=True)
-@given(programs(), hs.integers(1, 3))
-def test_sharing_changes_no_result(text: str, workers: int) -> None:
-    snapshots = lower_program(parse(text), replace(TARGET, workers=workers))
+@given(programs(), hs.sampled_from((1, 4, 16)))
+def test_sharing_changes_no_result(text: str, least: int) -> None:
+    with mock.patch.object(share_panels, "_MIN_BLOCKS", least):
+        snapshots = lower_program(parse(text), TARGET)
     programs = {each.name: each.program for each in snapshots}
     rng = np.random.default_rng(0)
     a, b = (

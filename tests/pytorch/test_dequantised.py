@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 import tileworkbench as tw
 from tileworkbench.bench.products import product_rates
+from tileworkbench.pytorch import rules
 from tileworkbench.pytorch.axes import CutError, regrouped, text_of_axes, whole
 from tileworkbench.pytorch.backend import Settings, tile_backend
 from tileworkbench.pytorch.report import Report
@@ -48,6 +49,13 @@ def int4_in_words(x: Any, words: Any, scales: Any, zeros: Any) -> Any:
 def codes(kind: Any, *shape: int) -> Any:
     room = torch.iinfo(kind)
     return torch.randint(room.min, room.max, shape, dtype=kind)
+
+
+@pytest.fixture(autouse=True)
+def _without_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch is faster where a processor multiplies 16 bits by itself."""
+    rates = rules.product_rates
+    monkeypatch.setattr(rules, "product_rates", lambda dtype: rates(dtype, ()))
 
 
 def one_kernel(call: Callable[..., Any], *args: Any, name: str = "dequantised") -> None:

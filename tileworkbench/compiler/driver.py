@@ -46,7 +46,6 @@ def resolve_target(text: str) -> Target:
         return target
     from tileworkbench.compiler.device.host.kernel import isa_of
     from tileworkbench.compiler.device.host.llvm import native_target
-    from tileworkbench.compiler.device.host.processor import core_count
 
     isa = isa_of(native_target(target.arch))
     return replace(
@@ -55,7 +54,6 @@ def resolve_target(text: str) -> Target:
         vector_bits=isa.vector_bits,
         dot_int8=isa.dot_int8,
         dot_bfloat16=isa.dot_bfloat16,
-        workers=core_count(),
     )
 
 

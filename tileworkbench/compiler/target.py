@@ -21,7 +21,7 @@ class Target:
     """One machine to compile for.
 
     `dot_int8` says that a CPU multiplies and adds four bytes at once (VNNI), `dot_bfloat16` that it
-    does so with pairs of bfloat16, `workers` how many cores share the blocks of a kernel.
+    does so with pairs of bfloat16.
 
     `kind` is "cpu", "cuda" or "hip"; `arch` the GPU architecture or, on a CPU, the instruction-set
     level ("native" until the driver has asked the host). `execution` says what runs the code:
@@ -34,7 +34,6 @@ class Target:
     vector_bits: int = 128
     dot_int8: bool = False
     dot_bfloat16: bool = False
-    workers: int = 1
 
     @property
     def is_simulated(self) -> bool:

@@ -17,7 +17,7 @@ from tileworkbench.compiler.passes.pipeline import Pass
 from tileworkbench.compiler.passes.plan_scratch import plan_scratch
 from tileworkbench.compiler.passes.read_in_place import ReadInPlace
 from tileworkbench.compiler.passes.serialize_pipelines import serialize_pipelines
-from tileworkbench.compiler.passes.share_panels import SharePanels
+from tileworkbench.compiler.passes.share_panels import share_panels
 from tileworkbench.compiler.passes.simplify_expressions import simplify_expressions
 from tileworkbench.compiler.passes.split_rows import split_rows
 from tileworkbench.compiler.passes.split_threads import SplitThreads
@@ -58,7 +58,7 @@ def cpu_pipeline(target: Target) -> tuple[Pass, ...]:
         InferLayouts(target),
         LowerTileOperators(target),
         # Once products have panels, and before anything looks at what a block accesses.
-        SharePanels(target),
+        share_panels,
         # Once copies are nests too, and before guards tell their borders apart.
         fuse_loops,
         # What is left of loops over tiles goes on in registers.

@@ -4,11 +4,11 @@ A worker takes several blocks after each other anyway. Those that differ only in
 first operand pack the same panels of the second one: a quarter of the time of a product of
 bfloat16 where tile registers multiply, and of an attention with short blocks of queries. The blocks
 become iterations of a loop, whose first one packs; panels of all steps along k are kept for the
-others, where they fit the second-level cache. As many blocks are left as workers take shares of.
+others, where they fit the second-level cache. Enough blocks are left for the workers.
 
 Before::
 
-    with T.Kernel(8, 8, threads=128) as (bx, by):
+    with T.Kernel(8, 16, threads=128) as (bx, by):
         B_shared = T.alloc_shared((8192,), "bfloat16")
         for k in T.serial(4):
             T.pack_b(T.address_of(B[k * 64, bx * 128]), T.address_of(B_shared[0]))
@@ -16,7 +16,7 @@ Before::
 
 After::
 
-    with T.Kernel(8, 2, threads=128) as (bx, by_outer):
+    with T.Kernel(8, 4, threads=128) as (bx, by_outer):
         B_shared = T.alloc_shared((32768,), "bfloat16")
         for by_inner in T.serial(4):
             by = by_outer * 4 + by_inner
@@ -74,24 +74,17 @@ from tileworkbench.compiler.ir.stmt import (
 )
 from tileworkbench.compiler.ir.tile import MicroGemm, Pack
 from tileworkbench.compiler.passes.optional import optional
-from tileworkbench.compiler.target import Target
 
 _MOST_BYTES = 1 << 19  # of all panels: half of a second-level cache
-_SHARES = 4  # blocks for each worker, so that blocks of unequal cost even out
+_MIN_BLOCKS = 32  # kept for the workers
 
 
 @optional("panels for several blocks: each block packs what it multiplies by")
-@dataclass(frozen=True, slots=True)
-class SharePanels:
+def share_panels(program: Program) -> Program:
     """Join blocks that pack the same panels of a tensor."""
-
-    target: Target
-
-    def __call__(self, program: Program) -> Program:
-        if not any(isinstance(stmt, Pack) for stmt in statements(program.body)):
-            return program
-        sharing = _Sharing(program, self.target)
-        return with_body(program, Rewriter(rewrite_stmt=sharing.visit)(program.body))
+    if not any(isinstance(stmt, Pack) for stmt in statements(program.body)):
+        return program
+    return with_body(program, Rewriter(rewrite_stmt=_Sharing(program).visit)(program.body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +110,7 @@ class _Panels:
 
 
 class _Sharing:
-    def __init__(self, program: Program, target: Target) -> None:
-        self.workers = target.workers
+    def __init__(self, program: Program) -> None:
         self.constant = constant_buffers(program.body)
         self.ranges = Ranges(program)
         self.names = Names(program)
@@ -136,7 +128,7 @@ class _Sharing:
         if not isinstance(stmt, Kernel) or stmt.thread_vars or not isinstance(stmt.body, Seq):
             return stmt
         grid = [const_int(extent) or 0 for extent in stmt.grid]
-        most = prod(grid) // (_SHARES * self.workers)
+        most = prod(grid) // _MIN_BLOCKS
         for at, extent in enumerate(grid):
             counts = (count for count in range(min(extent, most), 1, -1) if extent % count == 0)
             count = next(counts, 1)
