@@ -75,7 +75,7 @@ from tileworkbench.compiler.ir.stmt import (
 from tileworkbench.compiler.ir.tile import MicroGemm, Pack
 from tileworkbench.compiler.passes.optional import optional
 
-_MOST_BYTES = 1 << 19  # of all panels: half of a second-level cache
+_MOST_BYTES = 640 << 10  # of all panels: with rows of the other operand, a second-level cache
 _MIN_BLOCKS = 32  # kept for the workers
 
 
