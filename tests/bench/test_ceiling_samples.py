@@ -155,6 +155,8 @@ def test_working_sets_fit_their_level() -> None:
     sets = working_sets(caches, 2)
     assert sets == {"L1": 24 << 10, "L2": 256 << 10, "L3": 4 << 20, "DRAM": 256 << 20}
     assert working_sets(CacheSizes(48 << 10, 256 << 10, 0), 1)["L2"] == 128 << 10
+    # Of a cache of hundreds of megabytes a guest has a small part.
+    assert working_sets(CacheSizes(48 << 10, 2 << 20, 480 << 20), 1)["L3"] == 32 << 20
 
 
 def test_a_small_shared_cache_is_left_out() -> None:

@@ -20,6 +20,7 @@ from tileworkbench.bench.cpu_runs import Near, Rows, _rows, near_of, rows_ns, ro
 from tileworkbench.bench.cpu_work import grids
 from tileworkbench.bench.measured_once import MeasuredOnce
 from tileworkbench.bench.memory_rates import (
+    COPY,
     FETCH,
     KINDS,
     LOAD,
@@ -103,6 +104,24 @@ def test_a_probe_stores_to_its_runs() -> None:
     start = -memory.ctypes.data % 4096
     area = memory[start : start + size].view(np.float32).reshape(4, -1)
     assert (area[:, : 132 * 16] == 1).all() and not area[:, 132 * 16 :].any()
+
+
+def test_a_probe_copies_rows_behind_them() -> None:
+    size = 4 * 4096
+    memory = np.zeros(2 * size + (1 << 16), np.uint8)
+    start = -memory.ctypes.data % 4096
+    memory[start : start + size] = np.arange(size, dtype=np.uint32).astype(np.uint8)
+    ProbeRunner(run_probe(Runs(COPY, 64, size, 4096), host_isa()), 1, memory=memory).run(1)
+    copied = memory[start + size + 5 * 64 :][:size]
+    np.testing.assert_array_equal(copied, memory[start : start + size])
+
+
+def test_what_is_stored_whole_may_not_be_fetched_first() -> None:
+    """A copy tells, which takes two lines' time then, and three otherwise."""
+    rates = replace(RATES, row_ns={"L3": 1.0, "DRAM": 4.0}, copy_ns={"L3": 2.5, "DRAM": 7.0})
+    assert RATES.stored("L3") == 2.0
+    assert (rates.stored("L3"), rates.stored("DRAM")) == (1.5, 1.0)
+    assert replace(rates, copy_ns={"L3": 9.0}).stored("L3") == 2.0
 
 
 def test_a_probe_of_one_column_fetches_rows_before_it_loads_them() -> None:

@@ -219,6 +219,11 @@ def _timed(runner: ProbeRunner) -> Run:
     return run
 
 
+def sure_part(caches: CacheSizes) -> int:
+    """So many bytes of the last cache that a core surely has: of a large one most is others'."""
+    return min(caches.l3 // 4, 16 * caches.l2)
+
+
 def working_sets(caches: CacheSizes, threads: int) -> dict[str, int]:
     """Level -> bytes that one thread walks: half of L1, a quarter of L2 (but four times L1, so that
     nothing comes from there), a quarter of the shared cache, sixteen times the largest for memory
@@ -227,8 +232,8 @@ def working_sets(caches: CacheSizes, threads: int) -> dict[str, int]:
     A shared cache that `threads` such sets could not tell from the private ones is left out.
     """
     sets = {"L1": caches.l1 // 2, "L2": min(max(caches.l2 // 4, 4 * caches.l1), caches.l2 // 2)}
-    if caches.l3 // 4 // threads >= 2 * caches.l2:
-        sets["L3"] = caches.l3 // 4 // threads
+    if sure_part(caches) // threads >= 2 * caches.l2:
+        sets["L3"] = sure_part(caches) // threads
     largest = max(caches.l3, caches.l2 * threads)
     sets["DRAM"] = min(max(16 * largest, _SMALLEST_MEMORY_SET), _LARGEST_MEMORY_SET) // threads
     return sets

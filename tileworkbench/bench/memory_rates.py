@@ -13,6 +13,9 @@ Before a core can access a page it has to find where that one is in memory. It r
 measured with one line in each page, which is loaded, stored to, or loaded and fetched some rows
 before by an instruction.
 
+A line that is stored to is fetched first, and given back later: twice the time of one that is
+loaded. Some processors do not fetch what is stored whole; copies of data in a row tell.
+
 `kept_part` is how much of the last cache can be filled before it begins to lose data: others use it
 as well, other guests of the host too. It follows from the times of reads of half its size and more,
 beside those of a quarter and of four times as much.
@@ -30,6 +33,7 @@ from dataclasses import field
 import numpy as np
 from numpy.typing import NDArray
 
+from tileworkbench.bench.ceiling_samples import sure_part
 from tileworkbench.bench.measured_once import MeasuredOnce, Numbers
 from tileworkbench.bench.probes import Probe, ProbeRunner, host_isa, module_text, touched_memory
 from tileworkbench.compiler.analysis.streaming import AHEAD_BYTES
@@ -44,18 +48,19 @@ RUNS = (1, 2, 4, 8, 16, 64)
 
 _APART = 2 * PAGE_BYTES
 _ODD = 5 * LINE_BYTES  # more, for rows that share no places
-_LARGEST = 256 << 20  # bytes walked of memory, unless the last cache is larger
+_LARGEST = 256 << 20  # bytes walked of memory: of a larger last cache a guest has a part
 # Each is measured so often at least, and for so many seconds with all others of its level.
 _TIMES, _SECONDS = 5, 0.4
 _LEAST_LINES = 200_000  # of a measurement, or the call would count
 _NEXT = PAGE_BYTES + LINE_BYTES  # rows of which each is in the next page
 _SUMS = 4  # that are carried side by side, or each line would wait for the sum of the last
-_SCHEMA = 13
+_SCHEMA = 14
 _KEPT_PART, _REMEMBERED = "kept part", "pages"
 SHARED = " shared"
 """Behind the name of a level: for rows that share a few places of the first cache."""
 _LEVELS = ("L2", "L3", "DRAM")
 LOAD, STORE, FETCH = KINDS = "load", "store", "fetch"
+COPY = "copy"
 RUN_KINDS = LOAD, STORE
 _RUNS_OF = tuple(
     f"{level}{places} {kind}"
@@ -84,6 +89,7 @@ _ASSUMED: Mapping[str, tuple[float, ...]] = {
     f"DRAM{SHARED} load": (5.5, 9.7, 17.0, 32.0, 60.0, 110.0),
     f"DRAM{SHARED} store": (8.5, 11.3, 15.0, 28.7, 55.0, 110.0),
 }
+_FETCHED_AND_STORED = 2.0
 _ASSUMED_PAGES, _ASSUMED_WALKS = 4000.0, {LOAD: 8.0, STORE: 2.0, FETCH: 4.0}
 
 SHARED_KEPT = 1 / 3
@@ -97,7 +103,8 @@ as its own size.
 class MemoryRates:
     """Nanoseconds of runs of `RUNS` lines, by level and kind (`RUN_KINDS`); the part of the last
     cache that holds data; by level, nanoseconds of a line of data in a row as they usually are,
-    where the ceilings have the best of many; of how many pages a core remembers half, and
+    where the ceilings have the best of many, and those of a line that is loaded and stored
+    elsewhere; of how many pages a core remembers half, and
     nanoseconds of an access to one that it does not remember, by kind (`KINDS`).
     """
 
@@ -106,6 +113,7 @@ class MemoryRates:
     row_ns: Mapping[str, float] = field(default_factory=dict)
     pages: float = math.inf
     walk_ns: Mapping[str, float] = field(default_factory=dict)
+    copy_ns: Mapping[str, float] = field(default_factory=dict)
 
     def run_ns(self, level: str, kind: str, lines: float, crowded: float = 0.0) -> float:
         """A run of so many lines of a level, of rows that are so `crowded` in the first cache, from
@@ -137,6 +145,14 @@ class MemoryRates:
         return max(self.row_ns.get(level, 0.0) * gb_s / LINE_BYTES, 1.0)
 
 
+    def stored(self, level: str) -> float:
+        """How many times as long as a line that is loaded one takes that is stored to, in a row."""
+        if level not in self.copy_ns:
+            return _FETCHED_AND_STORED
+        times = self.copy_ns[level] / self.row_ns[level] - 1
+        return min(max(times, 1.0), _FETCHED_AND_STORED)
+
+
 def assumed_memory() -> MemoryRates:
     """The rates of an ordinary server."""
     return MemoryRates(_ASSUMED, SHARED_KEPT, pages=_ASSUMED_PAGES, walk_ns=_ASSUMED_WALKS)
@@ -153,10 +169,11 @@ def memory_rates() -> MemoryRates:
 def measure_memory() -> Numbers:
     """Measure all runs on one thread, and the last cache."""
     caches = processor.cache_sizes()
-    largest = min(4 * max(caches.l3, 4 * caches.l2), max(_LARGEST, 2 * caches.l3))
-    sizes = {"L2": caches.l2 // 2, "L3": caches.l3 // 4, "DRAM": largest}
+    largest = min(4 * max(caches.l3, 4 * caches.l2), _LARGEST)
+    sizes = {"L2": caches.l2 // 2, "L3": sure_part(caches), "DRAM": largest}
     most = _PAGES[-1] * _NEXT  # where the last cache is small, more than that
-    memory = touched_memory(max(largest, most) + (1 << 20))
+    parts = int(max(_PARTS) * caches.l3)
+    memory = touched_memory(max(largest, most, parts) + (1 << 20))
     times = dict[str, float]()
     for level, size in sizes.items():
         apart = max(_APART, 1 << max((size // _ROWS).bit_length() - 1, 0))
@@ -167,12 +184,14 @@ def measure_memory() -> Numbers:
         }
         if level in _BEHIND:
             walks[f"{level} row"] = _in_a_row(size)
+            walks[f"{level} {COPY}"] = _in_a_row(size // 2, COPY)
         # A cache that is not there serves nothing.
         enough = size >= _SUMS * _APART
         measured = _usual_ns(walks.values(), memory) if enough else [0.0] * len(walks)
         times |= {name: max(each, 1e-3) for name, each in zip(walks, measured, strict=True)}
         if level in _BEHIND:
-            times[f"{level} row"] /= RUNS[-1]
+            for name in ("row", COPY):
+                times[f"{level} {name}"] /= RUNS[-1]
     times[_KEPT_PART] = _kept_part(memory, caches.l3, times["L3 row"], times["DRAM row"])
     walks = {f"walk {kind}": Runs(kind, 1, most, _NEXT, columns=1) for kind in KINDS}
     loads = [Runs(LOAD, 1, count * _NEXT, _NEXT, columns=1) for count in _PAGES]
@@ -268,13 +287,15 @@ class Runs:
         return max(self.size // self.pitch // self.together, 1) * self.together
 
 
-def _in_a_row(size: int) -> Runs:
+def _in_a_row(size: int, kind: str = LOAD) -> Runs:
     """Whole pages, one after the other."""
-    return Runs(LOAD, RUNS[-1], size, PAGE_BYTES)
+    return Runs(kind, RUNS[-1], size, PAGE_BYTES)
 
 
 def run_probe(runs: Runs, isa: Isa) -> Probe:
-    """Walks down rows; what is loaded is left in the first vector as sums."""
+    """Walks down rows; what is loaded is left in the first vector as sums, or stored behind all
+    rows.
+    """
     writer = FunctionWriter("work", "void", "ptr %area, i64 %bytes, i64 %repeats")
     vector = VectorType("float", isa.lanes(4))
     run_bytes, pitch = runs.lines * LINE_BYTES, runs.pitch
@@ -295,9 +316,14 @@ def run_probe(runs: Runs, isa: Isa) -> Probe:
                 writer.prefetch(writer.let(f"getelementptr i8, ptr {place}, i64 {ahead}"), level=2)
             if runs.kind == STORE:
                 writer.do(f"store {vector} {vector.constant(1.0)}, ptr {place}, align {step}")
+                continue
+            value = writer.let(f"load {vector}, ptr {place}, align {step}")
+            if runs.kind == COPY:
+                # Loads whose addresses are those of stores, but for whole pages, would wait.
+                other = f"getelementptr i8, ptr {place}, i64 {runs.rows * pitch + _ODD}"
+                writer.do(f"store {vector} {value}, ptr {writer.let(other)}, align {step}")
             else:
                 at = number % len(sums)
-                value = writer.let(f"load {vector}, ptr {place}, align {step}")
                 sums = [*sums]
                 sums[at] = writer.let(f"fadd {vector} {sums[at]}, {value}")
         return sums
@@ -311,7 +337,7 @@ def run_probe(runs: Runs, isa: Isa) -> Probe:
         carried = [(vector, each) for each in sums]
         return writer.counted_loop(runs.in_a_row * run_bytes, run_bytes, walk, carried)
 
-    zeros = [(vector, vector.constant(0.0))] * (0 if runs.kind == STORE else _SUMS)
+    zeros = [(vector, vector.constant(0.0))] * (0 if runs.kind in (STORE, COPY) else _SUMS)
     ends = writer.counted_loop("%repeats", 1, again, zeros)
     if ends:
         total = ends[0]
@@ -325,13 +351,14 @@ def _made(numbers: Numbers) -> MemoryRates:
     runs = {name: tuple(numbers[f"{name} {lines}"] for lines in RUNS) for name in _RUNS_OF}
     rows = {level: numbers[f"{level} row"] for level in _BEHIND}
     walks = {kind: numbers[f"walk {kind}"] for kind in KINDS}
-    return MemoryRates(runs, numbers[_KEPT_PART], rows, numbers[_REMEMBERED], walks)
+    copies = {level: numbers[f"{level} {COPY}"] for level in _BEHIND}
+    return MemoryRates(runs, numbers[_KEPT_PART], rows, numbers[_REMEMBERED], walks, copies)
 
 
 _NAMES = frozenset(
     (
         *(_KEPT_PART, _REMEMBERED, *(f"walk {kind}" for kind in KINDS)),
-        *(f"{level} row" for level in _BEHIND),
+        *(f"{level} {name}" for level in _BEHIND for name in ("row", COPY)),
         *(f"{name} {lines}" for name in _RUNS_OF for lines in RUNS),
     )
 )

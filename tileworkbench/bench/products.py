@@ -9,9 +9,9 @@ The shares are measured, minima of interleaved calls: on an Intel Xeon with AVX-
 instruction for 16 bits (512 x 512 x 512, one thread, torch 2.13) the library does 20 to 30 GFLOP/s
 of bfloat16, 1 to 13 of float16, and 146 of float32; kernels do 86 to 139 of both. With VDPBF16PS
 (AMD EPYC, Zen 5, `benchmarks/results/cpu_suite-amd-epyc-2-cores-znver5.md`) kernels reach 0.84 of
-the library, with AMX (an Intel Xeon, 1024 x 1024 x 1024, one thread) 0.5: the library does 1,200 to 1,400
-GFLOP/s, kernels 650, and both 160 of float32. On another EPYC, with 128 rows and tiles 128 deep, they were 1.05 times as fast: so
-much work is tried.
+the library, with AMX (an Intel Xeon, 1024 x 1024 x 1024, one thread) 0.5: the library does 1,200 to
+1,400 GFLOP/s, kernels 650, and both 160 of float32. On another EPYC, with 128 rows and tiles 128
+deep, they were 1.05 times as fast: so much work is tried.
 
 Weights that kernels make from codes in the tile: on that Xeon int8 and packed int4 of 1024 x 1024
 with float32 took 0.3 to 0.6 of torch's time for 1 to 16 rows, and for 512 rows 1.5 (int8) and 0.73

@@ -72,7 +72,8 @@ class TensorTime:
             return 0.0, 0.0
         stored = self.stored_part(each)
         # A line that is stored to is fetched first; caches give others back meanwhile.
-        bytes_ = (1 + stored) * each.bytes_ if each.level in ("DRAM", "L3") else each.bytes_
+        more = self.memory.stored(each.level) - 1 if each.level in ("DRAM", "L3") else 0.0
+        bytes_ = (1 + stored * more) * each.bytes_
         alone = self.machine.find(each.level, BANDWIDTH, 1)
         usual = self.memory.usual(each.level, alone.value) if alone else 1.0
         straight_ns, more_ns = usual * bytes_ / rate.value, 0.0
