@@ -224,9 +224,9 @@ class _Once:
         if panels is None:
             return stmt
         step, one = panels.loop.var, const(1, self.block.dtype)
-        before = substitute(panels.stop, {self.block: sub(self.block, one)})
         is_first = binary("eq", self.inner, const(0, self.inner.dtype))
-        if const_int(before) is None:
+        if depends_on(panels.stop, frozenset({self.block})):
+            before = substitute(panels.stop, {self.block: sub(self.block, one)})
             is_first = logical("or", is_first, binary("ge", step, before))
         return If(is_first, stmt, site=stmt.site)
 
