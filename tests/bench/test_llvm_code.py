@@ -302,9 +302,7 @@ def test_loops_count_as_often_as_they_are_executed(
     assert accessed(times, {"%p0": Place("%p0", 0)}) == pytest.approx(4 * trips)
 
 
-def test_loops_inside_each_other_and_branches() -> None:
-    """12 x 10 stores, and one in each iteration before the block's number; %flag stops nothing."""
-    text = """define i32 @code(ptr %p0, i32 %block, ptr %flag) {
+NESTED = """define i32 @code(ptr %p0, i32 %block, ptr %flag) {
 entry:
   br label %outer
 outer:
@@ -332,7 +330,11 @@ done:
   %code = phi i32 [ 0, %latch ], [ 1, %outer ]
   ret i32 %code
 }"""
-    times = BlockTimes(text, CORE)
+
+
+def test_loops_inside_each_other_and_branches() -> None:
+    """12 x 10 stores, and one in each iteration before the block's number; %flag stops nothing."""
+    times = BlockTimes(NESTED, CORE)
     shape = shape_of(times.functions["code"])
     assert set(shape.loops) == {"outer", "inner"}
     assert shape.loops["inner"].parent is shape.loops["outer"]
@@ -342,6 +344,19 @@ done:
 
     assert stores(0) == pytest.approx(120)
     assert stores(6) == pytest.approx(126)
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [("eq i32 %i, 0", 1), ("eq i32 0, %i", 1), ("ne i32 %i, 0", 11), ("eq i32 %i, 40", 0)],
+)
+def test_what_is_done_in_the_first_iteration_only(condition: str, expected: int) -> None:
+    """However long the iterations are, of which one stands for all then."""
+    text = NESTED.replace("slt i32 %i, %block", condition)
+    for trips in (10, 20_000):
+        times = BlockTimes(text.replace("%j.next, 10", f"%j.next, {trips}"), CORE)
+        stores = accessed(times, {"%p0": Place("%p0", 0), "%block": 0}) / 4
+        assert stores - 12 * trips == pytest.approx(expected, abs=0.01)
 
 
 # Costs.
@@ -637,9 +652,7 @@ def test_a_product_takes_its_multiply_adds() -> None:
     work = times.block_work(name, [0])
     least = 128 * 128 * 512 / lanes * fused_ns
     assert least <= sum(each.time_ns for each in work) < 1.25 * least
-    moved = {
-        name: round(sum(each.bytes_.get(name, 0) for each in work)) for name in ("%p1", "%p2")
-    }
+    moved = {name: round(sum(each.bytes_.get(name, 0) for each in work)) for name in ("%p1", "%p2")}
     # B is packed once, what is computed is stored once; A is read for every few columns of it.
     assert moved == {"%p1": 128 * 512 * 4, "%p2": 128 * 128 * 4}
     assert sum(each.bytes_.get("%p0", 0) for each in work) >= 128 * 512 * 4

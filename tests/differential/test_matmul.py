@@ -1,6 +1,7 @@
 """Matrix products: transpositions, dtypes, whole and ragged tiles, static and dynamic shapes."""
 # Annotations are evaluated where the kernels are defined: no `from __future__ import annotations`.
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -268,3 +269,28 @@ def test_operands_in_fragments_and_parts_of_tiles():
     expected = a @ b + 1
     expected[8:16] += a[0:8, 0:16] @ b[8:24]
     check_everywhere(kernel, {"A": a, "B": b}, equals(C=expected))
+
+
+def test_bfloat16_panels_that_change_after_packing():
+    """The second factor becomes denormal in its tile: a product that flushed it would be zero."""
+
+    @T.prim_func
+    def kernel(A: T.Tensor((64, 64), "bfloat16"), B: T.Tensor((64, 128), "bfloat16")):
+        C = T.empty((64, 128), "float32")
+        with T.Kernel(1, threads=128):
+            A_shared = T.alloc_shared((64, 64), "bfloat16")
+            B_shared = T.alloc_shared((64, 128), "bfloat16")
+            C_local = T.alloc_fragment((64, 128), "float32")
+            T.copy(A, A_shared)
+            T.copy(B, B_shared)
+            for i, j in T.Parallel(64, 128):
+                B_shared[i, j] = B_shared[i, j] * T.bfloat16(2.0**-120)
+            T.gemm(A_shared, B_shared, C_local, clear_accum=True)
+            T.copy(C_local, C)
+        return C
+
+    a = np.full((64, 64), 2.0**100, np.float32).astype(ml_dtypes.bfloat16)
+    b = np.full((64, 128), 2.0**-10, np.float32).astype(ml_dtypes.bfloat16)
+    check_everywhere(
+        kernel, {"A": a, "B": b}, equals(C=np.full((64, 128), 64 * 2.0**-30, np.float32))
+    )

@@ -197,6 +197,8 @@ def test_vectors_beside_tiles_are_multiply_adds() -> None:
         assert "llvm.fma" in text
         assert "dpbf16ps" not in text and "umin" not in text
     both = emit_micro_gemm(MicroGemmSpec(37, 100, 64, "bfloat16", "float32", isa, 6, 64), "f").text
+    told = MicroGemmSpec(37, 100, 64, "bfloat16", "float32", isa, 6, 64, b_least=True)
+    assert emit_micro_gemm(told, "f").text.count("umin") < both.count("umin")
     assert "tdpbf16ps" in both and "avx512bf16.dpbf16ps" not in both and "umin" in both
 
 

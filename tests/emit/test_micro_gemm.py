@@ -14,12 +14,18 @@ from tests.emit.jit import Jit, Level, export, host_levels
 from tests.emit.tiles import NUMPY, GuardedTile, gemm_bound, poison, random_tile
 from tileworkbench.compiler.analysis.micro_tile import LINE_OF_LEAST, choose_micro_tile
 from tileworkbench.compiler.emit.llvm.gemm_spec import MicroGemmSpec
-from tileworkbench.compiler.emit.llvm.isa import GENERIC, Isa
+from tileworkbench.compiler.emit.llvm.isa import GENERIC, Isa, isa_from_features
 from tileworkbench.compiler.emit.llvm.micro_gemm import emit_micro_gemm
+from tileworkbench.compiler.emit.llvm.program import filled_by_packing
 from tileworkbench.compiler.emit.llvm.register_blocks import split_evenly
+from tileworkbench.compiler.ir.parser import parse
 from tileworkbench.compiler.ir.types import DType
 from tileworkbench.compiler.target import Target
 
+AVX512_BFLOAT16 = (
+    *("avx512f", "avx512bw", "avx512dq", "avx512vl", "fma", "f16c"),
+    *("avx512vnni", "avx512bf16"),
+)
 POINTER, INT, BOOL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_bool
 PACK = (POINTER, INT, POINTER, INT, INT)
 MULTIPLY = (POINTER, INT, POINTER, INT, POINTER, INT, BOOL)
@@ -252,3 +258,27 @@ def test_bfloat16_products_keep_denormals(level: Level, a_transposed: bool) -> N
         scale = np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64) + np.abs(start)
         bound = 2.0**-20 * scale + 34 * 2.0**-150  # denormals have a spacing of 2^-149
         assert (np.abs(c - exact) <= bound).all(), (least_a, least_b)
+
+
+def test_exponents_are_told_where_there_is_room_for_them() -> None:
+    """Programs that were written by hand may have none behind their panels, or change elements."""
+    text = """@T.program(stage="cpu", scratch_bytes=32768)
+def kernel(
+    A: T.Tensor((4096,), "bfloat16"),
+    B: T.Tensor((8192,), "bfloat16"),
+    C: T.Tensor((8192,), "float32"),
+):
+    for block in T.blocks(1):
+        panels = T.alloc_shared((SIZE,), "bfloat16", offset=0)
+        T.pack_b(T.address_of(B[0]), T.address_of(panels[0]), rows=128, cols=64, row_stride=1, col_stride=128, valid_rows=128, valid_cols=64, width=64, group=2)
+        T.micro_gemm(T.address_of(A[0]), T.address_of(panels[0]), T.address_of(C[0]), lda=64, columns=False, ldc=128, m=64, n=128, k=64, mr=6, nr=64, group=2, clear=True, isa="avx512")
+"""  # noqa: E501
+    isa = isa_from_features(dict.fromkeys(AVX512_BFLOAT16, True))
+    told = [
+        len(filled_by_packing(parse(text.replace("SIZE", str(size))).body, isa))
+        for size in (8192, 8192 + LINE_OF_LEAST, 3 * (8192 + LINE_OF_LEAST))
+    ]
+    assert told == [0, 1, 1]
+    room = text.replace("SIZE", str(8192 + LINE_OF_LEAST))
+    changed = room.replace("        T.micro_gemm", "        panels[0] = B[0]\n        T.micro_gemm")
+    assert changed != room and not filled_by_packing(parse(changed).body, isa)

@@ -125,7 +125,7 @@ class _Sharing:
 
     def visit(self, stmt: Stmt) -> Stmt:
         """A kernel with fewer, larger blocks; others, and anything else, as they are."""
-        if not isinstance(stmt, Kernel) or stmt.thread_vars or not isinstance(stmt.body, Seq):
+        if not isinstance(stmt, Kernel) or not isinstance(stmt.body, Seq):
             return stmt
         grid = [const_int(extent) or 0 for extent in stmt.grid]
         most = prod(grid) // _MIN_BLOCKS
@@ -197,7 +197,6 @@ class _Sharing:
                 *kernel.grid[at + 1 :],
             ),
             body=seq([*allocs, counting(inner, count, each_block, kernel.site)]),
-            swizzle=None,
         )
 
 

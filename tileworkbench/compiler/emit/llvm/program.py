@@ -63,7 +63,7 @@ def generate(program: Program, isa: Isa) -> Module:
     Raises `UnsupportedError` with the statement's span for a dtype without native code.
     """
     state = ModuleState.of(program, isa)
-    state.told = _asked(program.body, isa)
+    state.told = filled_by_packing(program.body, isa)
     prelude: list[st.Stmt] = []
     kernels: list[EmittedFunction] = []
     launches: list[Launch] = []
@@ -359,7 +359,7 @@ def _gemm_spec(stmt: tile.MicroGemm, isa: Isa, b_least: bool = False) -> MicroGe
     )
 
 
-def _asked(body: st.Stmt, isa: Isa) -> frozenset[Buffer]:
+def filled_by_packing(body: st.Stmt, isa: Isa) -> frozenset[Buffer]:
     """Panels that packing alone fills, and of which a product asks for the smallest exponent."""
     asking, packed, other = set[Buffer](), set[Buffer](), set[Buffer]()
     for stmt in statements(body):
