@@ -144,7 +144,6 @@ class MemoryRates:
         """
         return max(self.row_ns.get(level, 0.0) * gb_s / LINE_BYTES, 1.0)
 
-
     def stored(self, level: str) -> float:
         """How many times as long as a line that is loaded one takes that is stored to, in a row."""
         if level not in self.copy_ns:
@@ -314,18 +313,7 @@ def run_probe(runs: Runs, isa: Isa) -> Probe:
             place = writer.let(f"getelementptr i8, ptr {base}, i64 {offset}")
             if runs.kind == FETCH and not offset % LINE_BYTES:
                 writer.prefetch(writer.let(f"getelementptr i8, ptr {place}, i64 {ahead}"), level=2)
-            if runs.kind == STORE:
-                writer.do(f"store {vector} {vector.constant(1.0)}, ptr {place}, align {step}")
-                continue
-            value = writer.let(f"load {vector}, ptr {place}, align {step}")
-            if runs.kind == COPY:
-                # Loads whose addresses are those of stores, but for whole pages, would wait.
-                other = f"getelementptr i8, ptr {place}, i64 {runs.rows * pitch + _ODD}"
-                writer.do(f"store {vector} {value}, ptr {writer.let(other)}, align {step}")
-            else:
-                at = number % len(sums)
-                sums = [*sums]
-                sums[at] = writer.let(f"fadd {vector} {sums[at]}, {value}")
+            sums = _accessed(writer, runs, vector, place, number, sums)
         return sums
 
     def walk(column: str, sums: list[str]) -> list[str]:
@@ -345,6 +333,29 @@ def run_probe(runs: Runs, isa: Isa) -> Probe:
             total = writer.let(f"fadd {vector} {total}, {each}")
         writer.do(f"store {vector} {total}, ptr %area, align {step}")
     return Probe(f"{runs.kind} {runs.lines} lines", module_text(writer), 1)
+
+
+def _accessed(
+    writer: FunctionWriter,
+    runs: Runs,
+    vector: VectorType,
+    place: str,
+    number: int,
+    sums: list[str],
+) -> list[str]:
+    """The sums after the access to one vector."""
+    align = 4 * vector.lanes
+    if runs.kind == STORE:
+        writer.do(f"store {vector} {vector.constant(1.0)}, ptr {place}, align {align}")
+        return sums
+    value = writer.let(f"load {vector}, ptr {place}, align {align}")
+    if runs.kind == COPY:
+        # Loads whose addresses are those of stores, but for whole pages, would wait.
+        other = f"getelementptr i8, ptr {place}, i64 {runs.rows * runs.pitch + _ODD}"
+        writer.do(f"store {vector} {value}, ptr {writer.let(other)}, align {align}")
+        return sums
+    at = number % len(sums)
+    return [*sums[:at], writer.let(f"fadd {vector} {sums[at]}, {value}"), *sums[at + 1 :]]
 
 
 def _made(numbers: Numbers) -> MemoryRates:
