@@ -8,36 +8,16 @@ has and for AVX2, and called in turn: one thread.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from common import environment, write_results
 from cost.columns import column_errors, column_max, column_sums
-from two_ways import TARGETS, compiled_with, milliseconds, told
+from two_ways import TARGETS, compare_rows, compiled_with, milliseconds
 
 import tileworkbench as tw
 from tileworkbench import kernels
 from tileworkbench.compiler.emit.llvm import module
 from tileworkbench.kernels import elementwise
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a fifth of it, nothing written")
-    options = parser.parse_args()
-    facts = environment(("tileworkbench", "llvmlite"))
-    tw.set_num_threads(1)
-    seconds = 0.3 if options.quick else 1.5
-    data = [
-        compared(name, program, target, seconds)
-        for name, program in programs()
-        for target in TARGETS
-    ]
-    text = told(("ahead, ms", "not ahead, ms"), data)
-    print(text)
-    if not options.quick:
-        print(f"\nwritten to {write_results('fetched_ahead', facts, data, text)}")
 
 
 def programs() -> Iterator[tuple[str, Any]]:
@@ -60,6 +40,13 @@ def programs() -> Iterator[tuple[str, Any]]:
         yield label, column_errors(2560, 1920, *tile)
 
 
+def rows(seconds: float) -> Iterator[dict[str, Any]]:
+    """Every kernel for each target."""
+    for name, program in programs():
+        for target in TARGETS:
+            yield compared(name, program, target, 1.5 * seconds)
+
+
 def compared(name: str, program: Any, target: str, seconds: float) -> dict[str, Any]:
     """Milliseconds of a call as it is, and without fetches."""
     made = tw.compile(program, target=target)
@@ -68,4 +55,4 @@ def compared(name: str, program: Any, target: str, seconds: float) -> dict[str, 
 
 
 if __name__ == "__main__":
-    main()
+    compare_rows("fetched_ahead", __doc__, ("ahead, ms", "not ahead, ms"), rows)

@@ -8,12 +8,10 @@ that joins blocks, for all that this processor has and for AVX2, and called in t
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from common import environment, write_results
-from two_ways import TARGETS, milliseconds, told
+from two_ways import TARGETS, compare_rows, milliseconds
 
 import tileworkbench as tw
 from tileworkbench.kernels import flash_attention, linear, matmul
@@ -21,20 +19,6 @@ from tileworkbench.kernels import flash_attention, linear, matmul
 SIZES = (512, 1024, 2048)
 ATTENTIONS = ((512, 128), (1024, 64), (2048, 64))  # rows of queries and keys, and their length
 HEADS = 8
-HEADINGS = ("shared, ms", "each its own, ms")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a fifth of it, nothing written")
-    options = parser.parse_args()
-    facts = environment(("tileworkbench", "llvmlite"))
-    tw.set_num_threads(1)
-    data = list(rows(0.2 if options.quick else 1.0))
-    text = told(HEADINGS, data)
-    print(text)
-    if not options.quick:
-        print(f"\nwritten to {write_results('shared_panels', facts, data, text)}")
 
 
 def programs() -> Iterator[tuple[str, Any]]:
@@ -62,4 +46,4 @@ def rows(seconds: float) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    main()
+    compare_rows("shared_panels", __doc__, ("shared, ms", "each its own, ms"), rows)

@@ -41,6 +41,24 @@ def compare_cases(
         print(f"\nwritten to {write_results(name, facts, data, text)}")
 
 
+def compare_rows(
+    name: str, doc: str, heads: tuple[str, str], rows: Callable[[float], Iterable[dict[str, Any]]]
+) -> None:
+    """A table of rows with `kernel`, `target` and `ms` of two ways. `rows` measures each call for
+    so many times as long as it usually does; results are written as `name`.
+    """
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a fifth of it, nothing written")
+    options = parser.parse_args()
+    facts = environment(("tileworkbench", "llvmlite"))
+    tw.set_num_threads(1)
+    data = list(rows(0.2 if options.quick else 1.0))
+    text = told(heads, data)
+    print(text)
+    if not options.quick:
+        print(f"\nwritten to {write_results(name, facts, data, text)}")
+
+
 def compare_with_torch(
     name: str, doc: str, way: str, other: str, rows: Callable[[float], Iterable[dict[str, Any]]]
 ) -> None:

@@ -61,7 +61,7 @@ def region(name: str, *ranges: tuple[str, int]) -> str:
 @settings(max_examples=examples(60), deadline=None, derandomize=True)
 @given(programs(), hs.sampled_from((1, 4, 16)))
 def test_sharing_changes_no_result(text: str, least: int) -> None:
-    with mock.patch.object(share_panels, "_MIN_BLOCKS", least):
+    with mock.patch.object(share_panels, "MIN_BLOCKS", least):
         snapshots = lower_program(parse(text), TARGET)
     programs = {each.name: each.program for each in snapshots}
     rng = np.random.default_rng(0)

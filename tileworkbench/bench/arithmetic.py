@@ -95,29 +95,26 @@ def _takes_tiles(kind: str, isa: Isa) -> bool:
 
 
 def _write_tile_products(writer: FunctionWriter, kind: str) -> None:
-    """Four registers of sums, each of which takes the products of the same two factors, which have
-    to be in different registers.
-    """
+    """Four registers of sums, each of which takes the products of the same two factors."""
     amx.configure(writer)
     totals, factors = range(_TILES_OF_SUMS), range(_TILES_OF_SUMS, _TILES_OF_SUMS + 2)
     tile_bytes = amx.ROWS * amx.ROW_BYTES
 
-    def move(name: str, number: int) -> None:
-        place = writer.let(f"getelementptr i8, ptr %area, i64 {number * tile_bytes}")
-        operands = (("i8", str(number)), ("ptr", place), ("i64", str(amx.ROW_BYTES)))
-        writer.run(f"llvm.x86.{name}", *operands)
+    stride = str(amx.ROW_BYTES)
+
+    def place(number: int) -> str:
+        return writer.let(f"getelementptr i8, ptr %area, i64 {number * tile_bytes}")
 
     def iteration(counter: str, carried: list[str]) -> list[str]:
         for number in totals:
-            operands = [("i8", str(each)) for each in (number, *factors)]
-            writer.run(amx.PRODUCTS[kind], *operands)
+            amx.multiply(writer, kind, number, *factors)
         return []
 
     for number in (*totals, *factors):
-        move("tileloadd64", number)
+        amx.load(writer, number, place(number), stride)
     writer.counted_loop("%repeats", 1, iteration)
     for number in totals:
-        move("tilestored64", number)
+        amx.store(writer, number, place(number), stride)
     amx.end(writer)
 
 

@@ -226,8 +226,8 @@ def sure_part(caches: CacheSizes) -> int:
 
 def working_sets(caches: CacheSizes, threads: int) -> dict[str, int]:
     """Level -> bytes that one thread walks: half of L1, a quarter of L2 (but four times L1, so that
-    nothing comes from there), a quarter of the shared cache, sixteen times the largest for memory
-    (of all threads together; piece by piece).
+    nothing comes from there), the sure part of the shared cache, sixteen times the largest for
+    memory (of all threads together; piece by piece).
 
     A shared cache that `threads` such sets could not tell from the private ones is left out.
     """

@@ -167,12 +167,15 @@ class _Model:
         fused_ns = 2 * self.lanes / self.peak("float32")
         self.rates = rates or assumed_rates(fused_ns)
         self.tensors = TensorTime(machine, memory or assumed_memory(), lowered)
-        grouped = {"bfloat16": 2, "int8": 4}  # products that one sum of a register takes at once
-        dots_ns, tiles_ns = (
-            {dtype: 2 * products * group / self.peak(dtype) for dtype, group in grouped.items()}
-            for products in (self.lanes, amx.ROWS * amx.ROWS * amx.ROW_BYTES // 4)
-        )
-        if isa.tiles:  # the peaks are theirs
+        # One sum of a register takes so many products at once; the peaks are those of tiles if any.
+        groups = amx.ROWS * amx.ROWS * amx.ROW_BYTES // 4 if isa.tiles else self.lanes
+        dots_ns = {
+            dtype: 2 * groups * together / self.peak(dtype)
+            for dtype, together in (("bfloat16", 2), ("int8", 4))
+        }
+        tiles_ns: dict[str, float] = {}
+        if isa.tiles:
+            tiles_ns = dots_ns
             dots_ns = {dtype: fused_ns * times for dtype, times in _DOTS_BESIDE_TILES.items()}
         dots_ns["int16"] = 4 * self.lanes / self.peak("uint8")  # bytes without a sign are widened
         core = Core(self.rates, isa.vector_bits, fused_ns, dots_ns, isa.fma, tiles_ns)

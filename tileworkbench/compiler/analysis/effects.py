@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir.effects import declared, exposed
 from tileworkbench.compiler.ir.expr import Buffer
@@ -40,6 +42,18 @@ def owners(root: st.Stmt) -> dict[Buffer, Buffer]:
         if isinstance(stmt, st.Alias | TensorMap):
             owner[stmt.buffer] = owner.get(stmt.source, stmt.source)
     return owner
+
+
+def uses(root: st.Stmt) -> Counter[Buffer]:
+    """How many statements below `root` name each buffer, those that allocate it aside."""
+    return Counter(
+        buffer
+        for stmt in statements(root)
+        if not isinstance(stmt, st.Alloc)
+        for child in stmt.children()
+        if not isinstance(child, st.Stmt)
+        for buffer in buffers_of(child)
+    )
 
 
 def packed_tiles(root: st.Stmt) -> frozenset[Buffer]:

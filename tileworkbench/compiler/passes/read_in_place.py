@@ -19,17 +19,16 @@ After::
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 
-from tileworkbench.compiler.analysis.effects import constant_buffers
+from tileworkbench.compiler.analysis.effects import constant_buffers, uses
 from tileworkbench.compiler.analysis.micro_tile import choose_micro_tile
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir.build import const_int
 from tileworkbench.compiler.ir.expr import Buffer, Region
 from tileworkbench.compiler.ir.program import Program
-from tileworkbench.compiler.ir.rewrite import Rewriter, buffers_of, statements, with_body
+from tileworkbench.compiler.ir.rewrite import Rewriter, with_body
 from tileworkbench.compiler.ir.sizes import const_shape
 from tileworkbench.compiler.ir.stmt import Alloc, Seq, Stmt, seq
 from tileworkbench.compiler.ir.tile import Copy, Gemm
@@ -57,14 +56,7 @@ class _Reader:
         self.ranges = Ranges(program)
         self.constant = constant_buffers(program.body)
         self.replaced: set[Buffer] = set()
-        self.uses = Counter(
-            buffer
-            for stmt in statements(program.body)
-            if not isinstance(stmt, Alloc)
-            for child in stmt.children()
-            if not isinstance(child, Stmt)
-            for buffer in buffers_of(child)
-        )
+        self.uses = uses(program.body)
 
     def without(self, stmt: Stmt) -> Stmt:
         """No statement for the allocation of a tile that nothing uses any more."""

@@ -28,13 +28,12 @@ After::
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
 from tileworkbench.compiler.analysis.access import depends_on, varying_lets
-from tileworkbench.compiler.analysis.effects import constant_buffers
+from tileworkbench.compiler.analysis.effects import constant_buffers, uses
 from tileworkbench.compiler.analysis.names import Names
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.fast_dataclass import dataclass
@@ -53,7 +52,6 @@ from tileworkbench.compiler.ir.loops import counting
 from tileworkbench.compiler.ir.program import Program
 from tileworkbench.compiler.ir.rewrite import (
     Rewriter,
-    buffers_of,
     statements,
     substitute,
     walk,
@@ -73,10 +71,10 @@ from tileworkbench.compiler.ir.stmt import (
     seq,
 )
 from tileworkbench.compiler.ir.tile import MicroGemm, Pack
+from tileworkbench.compiler.lower.shared.regroup import MIN_BLOCKS
 from tileworkbench.compiler.passes.optional import optional
 
 _MOST_BYTES = 640 << 10  # of all panels: with rows of the other operand, a second-level cache
-_MIN_BLOCKS = 32  # kept for the workers
 
 
 @optional("panels for several blocks: each block packs what it multiplies by")
@@ -114,21 +112,14 @@ class _Sharing:
         self.constant = constant_buffers(program.body)
         self.ranges = Ranges(program)
         self.names = Names(program)
-        self.uses = Counter(
-            buffer
-            for stmt in statements(program.body)
-            if not isinstance(stmt, Alloc)
-            for child in stmt.children()
-            if not isinstance(child, Stmt)
-            for buffer in set(buffers_of(child))
-        )
+        self.uses = uses(program.body)
 
     def visit(self, stmt: Stmt) -> Stmt:
         """A kernel with fewer, larger blocks; others, and anything else, as they are."""
         if not isinstance(stmt, Kernel) or not isinstance(stmt.body, Seq):
             return stmt
         grid = [const_int(extent) or 0 for extent in stmt.grid]
-        most = prod(grid) // _MIN_BLOCKS
+        most = prod(grid) // MIN_BLOCKS
         for at, extent in enumerate(grid):
             counts = (count for count in range(min(extent, most), 1, -1) if extent % count == 0)
             count = next(counts, 1)

@@ -40,11 +40,10 @@ from tileworkbench.compiler.ir.rewrite import (
 )
 from tileworkbench.compiler.ir.stmt import Kernel, Let, Seq, Stmt, Store
 from tileworkbench.compiler.ir.tile import Parallel
-from tileworkbench.compiler.lower.shared.regroup import moving, regrouped
+from tileworkbench.compiler.lower.shared.regroup import MIN_BLOCKS, moving, regrouped
 from tileworkbench.compiler.passes.optional import optional
 
-_MIN_BLOCKS = 32  # kept for the workers, unless
-_MAX_ELEMENTS = 1 << 16  # the block is this small: 100 us at most
+_MAX_ELEMENTS = 1 << 16  # of a block that workers need not share: 100 us at most
 
 
 @optional("long runs of memory: each block keeps the rows of its own tile")
@@ -133,7 +132,7 @@ def _blocks_to_join(count: int | None, blocks: int | None, elements: int) -> int
     workers enough of all `blocks` to share.
     """
     small = max(1, _MAX_ELEMENTS // elements)
-    enough = 1 if blocks is None else max(1, blocks // _MIN_BLOCKS)
+    enough = 1 if blocks is None else max(1, blocks // MIN_BLOCKS)
     return max(small, enough) if count is None else min(count, max(small, enough))
 
 

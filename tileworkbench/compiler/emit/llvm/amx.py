@@ -46,6 +46,24 @@ def configure(writer: FunctionWriter) -> None:
     writer.run("llvm.x86.ldtilecfg", ("ptr", config))
 
 
+def load(writer: FunctionWriter, register: int, address: str, stride: str) -> None:
+    """Load rows that lie `stride` bytes apart into a register."""
+    operands = (("i8", str(register)), ("ptr", address), ("i64", stride))
+    writer.run("llvm.x86.tileloadd64", *operands)
+
+
+def store(writer: FunctionWriter, register: int, address: str, stride: str) -> None:
+    """Store the rows of a register `stride` bytes apart."""
+    operands = (("i8", str(register)), ("ptr", address), ("i64", stride))
+    writer.run("llvm.x86.tilestored64", *operands)
+
+
+def multiply(writer: FunctionWriter, dtype: str, total: int, a: int, b: int) -> None:
+    """Multiply two registers of `PRODUCTS` and add to a third; all three are different ones."""
+    operands = [("i8", str(register)) for register in (total, a, b)]
+    writer.run(PRODUCTS[dtype], *operands)
+
+
 def end(writer: FunctionWriter) -> None:
     """Give the registers back, so that a thread switch need not save them."""
     writer.run("llvm.x86.tilerelease")
@@ -91,13 +109,12 @@ class TileRegisters:
             right = writer.address(element, b, writer.times(k, spec.nr))
             for i in range(high):
                 at = writer.address(element, left, down) if i else left
-                self._load(_LEFT + i, at, bytes_of_a)
+                load(writer, _LEFT + i, at, bytes_of_a)
             for j in range(wide):
                 at = writer.address(element, right, str(j * ROWS * spec.group))
-                self._load(_RIGHT + j, at, str(4 * spec.nr))
+                load(writer, _RIGHT + j, at, str(4 * spec.nr))
             for number, _ in places:
-                factors = ("i8", str(_LEFT + number // 2)), ("i8", str(_RIGHT + number % 2))
-                writer.run(PRODUCTS[spec.dot], ("i8", str(number)), *factors)
+                multiply(writer, spec.dot, number, _LEFT + number // 2, _RIGHT + number % 2)
             return carried
 
         writer.counted_loop(spec.k, depth, step)
@@ -120,12 +137,12 @@ class TileRegisters:
             writer.run("llvm.x86.tilezero", ("i8", str(number)))
         if self.spec.dot == "bfloat16":
             return
-        load, go = writer.fresh_label("load"), writer.fresh_label("go")
-        writer.branch("%accumulate", load, go)
-        writer.place(load)
+        loaded, go = writer.fresh_label("load"), writer.fresh_label("go")
+        writer.branch("%accumulate", loaded, go)
+        writer.place(loaded)
         stride = self._bytes_of_c()
         for number, at in places:
-            self._load(number, at, stride)
+            load(writer, number, at, stride)
         writer.jump(go)
         writer.place(go)
 
@@ -133,18 +150,18 @@ class TileRegisters:
         writer, stride = self.writer, self._bytes_of_c()
         if self.spec.dot != "bfloat16":
             for number, at in places:
-                self._store(number, at, stride)
+                store(writer, number, at, stride)
             return
-        add, store, done = (writer.fresh_label(hint) for hint in ("add", "store", "stored"))
-        writer.branch("%accumulate", add, store)
-        writer.place(add)
+        added, stored, done = (writer.fresh_label(hint) for hint in ("add", "store", "stored"))
+        writer.branch("%accumulate", added, stored)
+        writer.place(added)
         for number, at in places:
-            self._store(number, self.buffer, str(ROW_BYTES))
+            store(writer, number, self.buffer, str(ROW_BYTES))
             writer.repeat(ROWS, lambda row, at=at: self._add_row(at, row))  # type: ignore[misc]
         writer.jump(done)
-        writer.place(store)
+        writer.place(stored)
         for number, at in places:
-            self._store(number, at, stride)
+            store(writer, number, at, stride)
         writer.jump(done)
         writer.place(done)
 
@@ -155,11 +172,3 @@ class TileRegisters:
         parts = [writer.let(f"load {kind}, ptr {at}, align 4") for at in (into, sums)]
         total = writer.let(f"fadd {kind} {parts[0]}, {parts[1]}")
         writer.do(f"store {kind} {total}, ptr {into}, align 4")
-
-    def _load(self, register: int, address: str, stride: str) -> None:
-        operands = (("i8", str(register)), ("ptr", address), ("i64", stride))
-        self.writer.run("llvm.x86.tileloadd64", *operands)
-
-    def _store(self, register: int, address: str, stride: str) -> None:
-        operands = (("i8", str(register)), ("ptr", address), ("i64", stride))
-        self.writer.run("llvm.x86.tilestored64", *operands)

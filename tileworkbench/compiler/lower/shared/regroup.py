@@ -12,6 +12,9 @@ from tileworkbench.compiler.ir.expr import Binary, Buffer, Expr, Load, Var
 from tileworkbench.compiler.ir.rewrite import Rewriter, substitute, variables
 from tileworkbench.compiler.ir.stmt import Stmt, Store
 
+MIN_BLOCKS = 32
+"""As many are left for the workers where blocks are joined."""
+
 
 def moving(index: Expr, ranges: Ranges) -> set[Var]:
     """The variables that an index depends on, names seen through."""
