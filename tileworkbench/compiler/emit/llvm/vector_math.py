@@ -120,7 +120,9 @@ class _MathWriter(MathBlocks):
     # Exponentials: b^x = 2^n b^r with n = round(x log2 b) and r = x - n log_b 2
 
     def exponential(self, x: str, base: Base) -> str:
-        x = self.clamp(x, base.lowest, base.highest)
+        # What becomes zero is not computed: Intel's cores take 150 cycles for denormals.
+        is_seen = self.flag("uge", x, self.constant(base.lowest))
+        x = self.clamp(x, None if self.has_scalef else base.lowest, base.highest)
         # Adding 1.5 * 2^23 rounds to an integer, which then stands in the low bits.
         shift = self.constant(1.5 * 2**23)
         shifted = self.multiply_add(x, self.constant(base.log2), shift)
@@ -136,18 +138,28 @@ class _MathWriter(MathBlocks):
             square = self.binary("fmul", r, r)
             tail = self.multiply_add(square, self.polynomial(r, EXP), r)
             power = self.binary("fadd", tail, self.constant(1.0))
-        return self.scale(power, n, shifted)
+        return self.scale(power, n, shifted, is_seen)
 
-    def scale(self, power: str, n: str, shifted: str) -> str:
-        """Return power * 2^n, rounded once, also where it is a denormal, zero or infinite."""
+    @property
+    def has_scalef(self) -> bool:
+        """Whether VSCALEFPS scales vectors of this type."""
         lanes = self.kind.lanes
-        if self.isa.scalef and (lanes in (4, 8) or lanes % 16 == 0):
+        return self.isa.scalef and (lanes in (4, 8) or lanes % 16 == 0)
+
+    def scale(self, power: str, n: str, shifted: str, is_seen: str) -> str:
+        """Return power * 2^n, rounded once, also where it is a denormal, zero or infinite; zero in
+        lanes without the flag `is_seen`.
+        """
+        lanes = self.kind.lanes
+        if self.has_scalef:
             part = VectorType("float", min(lanes, 16))
             parts = []
             for at in range(0, lanes, part.lanes):
-                pair = (self.writer.slice(v, self.kind, at, part.lanes) for v in (power, n))
-                parts.append(self.scale_register(part, *pair))
+                values = ((power, self.kind), (n, self.kind), (is_seen, self.kind.of("i1")))
+                cut = (self.writer.slice(*value, at, part.lanes) for value in values)
+                parts.append(self.scale_register(part, *cut))
             return self.writer.join(parts, part, lanes)
+        power = self.select(is_seen, power, self.constant(0.0))
         # Two factors, because 2^n itself may not be a normal number; the first product is exact.
         whole = self.integer("sub", self.bits(shifted), 0x4B400000)
         half = self.integer("ashr", whole, 1)
@@ -157,13 +169,18 @@ class _MathWriter(MathBlocks):
             power = self.binary("fmul", power, factor)
         return power
 
-    def scale_register(self, kind: VectorType, power: str, n: str) -> str:
+    def scale_register(self, kind: VectorType, power: str, n: str, flags: str) -> str:
         """The same for one register, by VSCALEFPS."""
-        mask = f"i{max(8, kind.lanes)}"
+        let, given, masked = self.writer.let, kind.of("i1"), VectorType("i1", max(8, kind.lanes))
+        if given.lanes < masked.lanes:
+            order = ", ".join(f"i32 {lane}" for lane in range(masked.lanes))
+            both = f"{given} {flags}, {given} zeroinitializer"
+            flags = let(f"shufflevector {both}, <{masked.lanes} x i32> <{order}>")
+        mask = let(f"bitcast {masked} {flags} to i{masked.lanes}")
         arguments = [(kind, power), (kind, n), (kind, kind.constant(0.0))]
         rounding = [("i32", "4")] if kind.lanes == 16 else []
         callee = f"llvm.x86.avx512.mask.scalef.ps.{32 * kind.lanes}"
-        return self.writer.call(kind, callee, *arguments, (mask, "-1"), *rounding)
+        return self.writer.call(kind, callee, *arguments, (f"i{masked.lanes}", mask), *rounding)
 
     # Logarithms: log_b(2^e (1 + f)) = e log_b 2 + (f + f^2 q(f)) / log(b)
 
