@@ -3,7 +3,7 @@
 import pytest
 
 from tileworkbench.compiler.analysis.ranges import Ranges
-from tileworkbench.compiler.analysis.streaming import fetched_loads
+from tileworkbench.compiler.analysis.streaming import Ahead, fetched_loads
 from tileworkbench.compiler.ir.parser import parse
 from tileworkbench.compiler.ir.rewrite import parameters
 
@@ -63,7 +63,7 @@ def kernel(A: T.Tensor(({1 << 24},), "float32"), B: T.Tensor((64,), "float32")):
     )
     constant = frozenset(parameters(program)[:1])
     fetched = fetched_loads(program, constant, Ranges(program))
-    assert list(fetched.values()) == ([ahead * pitch * 4] if ahead else [])
+    assert list(fetched.values()) == ([Ahead(ahead * pitch * 4)] if ahead else [])
 
 
 def test_rows_go_on_below_the_strips_of_a_tile() -> None:
@@ -83,7 +83,9 @@ def kernel(A: T.Tensor(({1 << 24},), "float32"), B: T.Tensor((64,), "float32")):
     )
     constant = frozenset(parameters(program)[:1])
     fetched = fetched_loads(program, constant, Ranges(program))
-    assert list(fetched.values()) == [32 * 2048 * 4]
+    assert list(fetched.values()) == [Ahead(32 * 2048 * 4)]
+    near = fetched_loads(program, constant, Ranges(program), near_rows=True)
+    assert list(near.values()) == [Ahead(16 * 2048 * 4, cache=1)]
 
 
 def test_what_several_tensors_have_ahead_is_shared() -> None:
@@ -100,7 +102,9 @@ def kernel({params}, E: T.Tensor((64,), "float32")):
 """
     )
     constant = frozenset(parameters(program)[:4])
-    assert set(fetched_loads(program, constant, Ranges(program)).values()) == {2048}
+    for near_rows in (False, True):  # it goes through all of them in a row
+        fetched = fetched_loads(program, constant, Ranges(program), near_rows)
+        assert set(fetched.values()) == {Ahead(2048)}
 
 
 @pytest.mark.parametrize(

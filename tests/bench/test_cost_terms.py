@@ -146,10 +146,18 @@ def test_micro_kernels_fetch_ahead() -> None:
     assert found.tiles_us < 0.05 * found.compute_us
 
 
-def test_what_products_read_of_tensors_is_not_told_by_rows() -> None:
-    (grid,) = grids(lowered_as_written(matmul(64, 128, 128, "float32", block_M=64)))
-    told = {buffer.name for _, buffer in Reused(grid.loop, {}, 1.0).tensor_misses()}
-    assert told == {"C"}
+def test_what_products_read_of_tensors_is_moved() -> None:
+    """A where it lies, B to be packed; of blocks in a row of tiles, the next one has A still."""
+    program = matmul(64, 256, 128, "float32", block_M=64, block_N=128)
+    (grid,) = grids(lowered_as_written(program))
+    assert grid.blocks == 2
+    caches = ((64.0, {"A": 1, "B": 1}), (float(1 << 24), {"A": 1 / 2, "B": 1}))
+    for cache, parts in caches:
+        missed = Reused(grid.loop, {}, cache).tensor_misses()
+        told = {buffer.name: part for (_, buffer), part in missed.items()}
+        assert {name: told[name] for name in parts} == parts
+    moved = {buffer.name: bytes_ for (_, buffer), bytes_ in grid.block.moved.items()}
+    assert moved["B"] == 128 * 128 * 4 and moved["A"] <= 64 * 128 * 4
 
 
 def test_a_packed_tile_that_is_used_once_is_waited_for() -> None:

@@ -53,6 +53,29 @@ def test_sizes_and_common_parts_are_those_of_the_addresses(
     assert extent.common(-shift) == extent.common(shift)
 
 
+@settings(max_examples=examples(200), deadline=None)
+@given(st.integers(1, 4), st.booleans(), st.integers(-5, 5), st.sampled_from([0, 5, 16, 40]))
+def test_rows_beside_others_are_the_addresses_of_both(
+    rows: int, is_one: bool, further: int, columns: int
+) -> None:
+    """Or it is not told; a short gap in a row is filled, for lines are whole."""
+    one = Extent(16).over(ROW, rows)
+    other = Extent(16) if is_one else one
+    apart = further * ROW + columns
+    together = one.beside(apart, other, 0)
+    mine, others = (addresses([(ROW, count)]) for count in (rows, 1 if is_one else rows))
+    both = mine | {address + apart for address in others}
+    assert together is None or together.size == len(both)
+    if columns == 0 and (abs(further) <= 1 or rows == 1):
+        assert together is not None
+    assert Extent(16).beside(20, Extent(16), 4) == Extent(36)
+
+
+def test_rows_that_grow_together_are_one() -> None:
+    assert Extent(16, {64: 2}).over(16, 32) == Extent(576)
+    assert Extent(16, {64: 2, ROW: 3}).over(16, 4) == Extent(128, {ROW: 3})
+
+
 def test_rows_further_apart_fill_the_ones_between() -> None:
     """Six rows, and the same again two further down: ten. Seven further down begin anew."""
     six = Extent(16).over(ROW, 6)

@@ -140,8 +140,52 @@ def test_neighbours_are_fetched_once() -> None:
         moved = grid.block.moved.items()
         return sum(bytes_ for (_, buffer), bytes_ in moved if buffer.name == "X")
 
-    assert bytes_of(1) == bytes_of(64) == 512 * 4
-    assert bytes_of(513) == 2 * 512 * 4
+    for columns in (1, 16, 64, 512):
+        assert bytes_of(columns) == (512 + columns) * 4
+    assert bytes_of(640) == 2 * 512 * 4
+
+
+def taps(places: list[tuple[int, int]], stride: int, block: int) -> Any:
+    """Y (128, 512), sums of the elements of X that lie at `places` from every `stride`-th."""
+
+    @T.prim_func
+    def kernel(X: T.Tensor((128 * stride + 2, 512 * stride + 2), "float32")):
+        Y = T.empty((128, 512), "float32")
+        with T.Kernel(128 // block) as by:
+            for i, j in T.Parallel(block, 512):
+                row, column = (by * block + i) * stride, j * stride
+                Y[by * block + i, j] = sum(X[row + a, column + b] for a, b in places)
+        return Y
+
+    return kernel
+
+
+@pytest.mark.parametrize("block", [1, 8])
+@pytest.mark.parametrize(
+    ("places", "stride", "elements"),
+    [
+        ([(1, 1), (1, 0), (1, 2), (0, 1), (2, 1)], 1, 512),  # a cross
+        ([(0, 1), (1, 1), (2, 1)], 1, 512),
+        ([(0, 0), (0, 1), (1, 0), (1, 1)], 2, 2 * 1024),
+        ([(2, 0), (0, 0)], 2, 512),
+    ],
+)
+def test_a_row_of_neighbours_is_fetched_once(
+    places: list[tuple[int, int]],
+    stride: int,
+    elements: int,
+    block: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a row before, or a block, has loaded is in the first cache. Rows without a place in
+    common are all fetched.
+    """
+    sizes = CacheSizes(l1=1 << 20, l2=1 << 22, l3=32 << 20)
+    monkeypatch.setattr(processor, "cache_sizes", lambda: sizes)
+    (grid,) = grids(lowered_as_written(taps(places, stride, block)))
+    moved = grid.block.moved.items()
+    all_ = sum(bytes_ for (_, buffer), bytes_ in moved if buffer.name == "X")
+    assert all_ == pytest.approx(block * elements * 4, rel=0.03)
 
 
 def test_a_loop_does_not_come_to_what_lies_behind_its_end() -> None:

@@ -16,6 +16,7 @@ def test_levels_from_features() -> None:
     assert isa_from_features(AVX512 | {"avx512vnni": True}).name == "avx512_vnni"
     tiles = dict.fromkeys(("avx512vnni", "avx512bf16", "amx-tile", "amx-bf16", "amx-int8"), True)
     assert isa_from_features(AVX512 | tiles).name == "avx512_amx"
+    assert isa_from_features(AVX512 | tiles).near_rows and not isa_from_features(AVX512).near_rows
     assert isa_from_features(AVX512 | tiles | {"amx-int8": False}).name == "avx512_vnni"
     assert isa_from_features({"neon": True}).name == "neon"
     bfloat16 = AVX512 | {"avx512bf16": True}

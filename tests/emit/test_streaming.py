@@ -8,6 +8,8 @@ import torch
 import tileworkbench as tw
 import tileworkbench.language as T
 from tileworkbench.bench.probes import host_isa
+from tileworkbench.compiler.driver import clear_memory_cache
+from tileworkbench.compiler.emit.llvm.isa import Isa
 from tileworkbench.compiler.emit.llvm.text import FunctionWriter
 from tileworkbench.kernels import dequant_gemv, elementwise, matmul, rmsnorm
 
@@ -60,18 +62,26 @@ def column_sums(M: int, N: int, block_M: int, block_N: int) -> object:
     return column_sums
 
 
-def test_rows_of_columns_are_fetched_ahead() -> None:
-    """A run is 512 bytes, so 16 rows of 4 KiB lie between a line and what is fetched."""
+@pytest.mark.parametrize("near", [False, True])
+def test_rows_of_columns_are_fetched_ahead(near: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run is 512 bytes, so 16 rows of 4 KiB lie between a line and what is fetched, or 8 of them
+    and it goes to the first cache.
+    """
+    monkeypatch.setattr(Isa, "near_rows", near)
+    clear_memory_cache()
     kernel = tw.compile(column_sums(4096, 1024, 64, 256), target="cpu")
     places = re.findall(r"(%\w+) = getelementptr i8, ptr %\w+, i64 (\d+)", kernel.source)
-    fetched = re.findall(r"call void @llvm.prefetch\S*\(ptr (%\w+), i32 0, i32 2", kernel.source)
-    run = {str(16 * 4096 + 64 * line) for line in range(8)}
+    locality, rows = (3, 8) if near else (2, 16)
+    call = rf"call void @llvm.prefetch\S*\(ptr (%\w+), i32 0, i32 {locality}"
+    fetched = re.findall(call, kernel.source)
+    run = {str(rows * 4096 + 64 * line) for line in range(8)}
     assert fetched
     assert {dict(places)[name] for name in fetched} <= run
     x = torch.rand(4096, 1024)
     y = torch.empty(1024)
     kernel(x, y)
     torch.testing.assert_close(y, x.sum(0))
+    clear_memory_cache()
 
 
 @pytest.mark.parametrize(("level", "locality"), [(1, 3), (2, 2)])

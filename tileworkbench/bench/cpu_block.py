@@ -57,10 +57,10 @@ class BlockWork:
         spent.count += count
         self.total_ns += time_ns
 
-    def move(self, site: int, buffer: Buffer, bytes_: float, first: bool = True) -> None:
-        """More bytes of a tensor or tile; what the block has just had comes from its own core."""
+    def move(self, site: int, buffer: Buffer, bytes_: float) -> None:
+        """More bytes of a tensor or tile."""
         self.access(site, bytes_)
-        if first and buffer.scope == "global":
+        if buffer.scope == "global":
             self.moved[site, buffer] = self.moved.get((site, buffer), 0.0) + bytes_
 
     def write(self, site: int, buffer: Buffer, bytes_: float) -> None:

@@ -51,12 +51,41 @@ class Extent:
         if trips <= 1 or not stride:
             return self
         if stride <= self.run:
-            return Extent(self.run + stride * (trips - 1), self.places)
+            return self._with_run(self.run + stride * (trips - 1))
         for near, count in self.places.items():
             steps, between = divmod(stride, near)
             if not between and steps <= count:
                 return Extent(self.run, {**self.places, near: count + steps * (trips - 1)})
         return Extent(self.run, {**self.places, stride: trips})
+
+    def _with_run(self, run: float) -> Extent:
+        """As many rows of so many elements; where they touch each other, they are one."""
+        places = dict(self.places)
+        for stride in sorted(places):
+            if stride <= run:
+                run += stride * (places.pop(stride) - 1)
+        return Extent(run, places)
+
+    def beside(self, apart: int, other: Extent, gap: int) -> Extent | None:
+        """These elements together with others that begin `apart` further on, and up to `gap` in a
+        row between them; None if that is neither a longer row nor a row more.
+        """
+        run = max(self.run, apart + other.run) - min(0, apart)
+        if self.places == other.places:
+            if run <= self.run + other.run + gap:
+                return self._with_run(run)
+            both = Extent(max(self.run, other.run), self.places).over(abs(apart), 2)
+            end = max((stride * rows for stride, rows in self.places.items()), default=0)
+            is_one = abs(apart) >= end or len(both.places) == len(self.places)
+            return both if is_one else None
+        for stride, rows in self.places.items():
+            steps, between = divmod(apart, stride)
+            if not between and not other.places and other.run <= self.run:
+                if 0 <= steps < rows:
+                    return self
+                if steps in (-1, rows):
+                    return Extent(self.run, {**self.places, stride: rows + 1})
+        return None
 
     def common(self, shift: int) -> float:
         """Which part of the elements is accessed again `shift` elements further on."""

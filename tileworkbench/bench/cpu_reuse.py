@@ -22,10 +22,12 @@ from dataclasses import field
 from tileworkbench.bench.cpu_block import Env
 from tileworkbench.bench.cpu_extent import Extent
 from tileworkbench.bench.cpu_terms import bytes_of, in_registers, shift, value_of, value_with
+from tileworkbench.bench.memory_rates import LINE_BYTES
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.ir import expr as ir
 from tileworkbench.compiler.ir import stmt as st
 from tileworkbench.compiler.ir import tile
+from tileworkbench.compiler.ir.build import const_int, int_const
 from tileworkbench.compiler.ir.expr import Buffer, Expr, Var
 from tileworkbench.compiler.ir.rewrite import walk
 
@@ -59,7 +61,8 @@ class Piece:
     # elements are in a row, the address and what is accessed.
     moves: dict[Buffer, set[Var]] = field(default_factory=dict)
     extents: dict[Buffer, tuple[Expr, Extent]] = field(default_factory=dict)
-    begins: dict[Buffer, int] = field(default_factory=dict)  # of extents, where all loops begin
+    # Where extents begin: in the first iterations of all loops, and of those inside alone.
+    begins: dict[Buffer, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def size(self) -> float:
@@ -67,15 +70,21 @@ class Piece:
         return sum(self.touched.values())
 
     def place(
-        self, buffer: Buffer, index: Expr, extent: Extent, other: Piece, further: int = 0
+        self,
+        buffer: Buffer,
+        index: Expr,
+        extent: Extent,
+        other: Piece,
+        further: tuple[int, int] = (0, 0),
     ) -> None:
         """Note where elements are, which begin so much `further` on than those of another piece, if
         that is known.
         """
+        begin = other.begins.get(buffer)
         self.extents[buffer] = index, extent
         self.begins.pop(buffer, None)
-        if buffer in other.begins:
-            self.begins[buffer] = other.begins[buffer] + further
+        if begin is not None:
+            self.begins[buffer] = begin[0] + further[0], begin[1] + further[1]
 
     def crowd(self, buffer: Buffer, cache: float) -> float:
         """Bytes that a buffer takes of a cache above those it touches, because it shares few of its
@@ -102,7 +111,11 @@ class Reused:
     """
 
     def __init__(self, block: st.For, env: Env, cache: float) -> None:
-        self.block, self.cache, self.env = block, cache, {**env, block.var.name: 0}
+        # A block in the middle, for those at an edge may have themselves as neighbours; of two the
+        # first, behind which is the other.
+        blocks = int(value_of(block.stop, env) or 0)
+        middle = blocks // 2 if blocks > 2 else 0
+        self.block, self.cache, self.env = block, cache, {**env, block.var.name: middle}
         self.reuse = Reuse(cache)
         self.whole = self.reuse.piece(block.body, self.env, block.site)
 
@@ -177,16 +190,18 @@ class Reuse:
                 return max(parts, key=lambda part: part.size)
             case st.While(body=body):
                 return self.piece(body, env, site)
-        leaf = _leaf(stmt, site, self.names)
-        for buffer, (index, _) in leaf.extents.items():
-            begin = value_with(index, {**env, **self.firsts}, self.lets)
-            if begin is not None:
-                leaf.begins[buffer] = int(begin)
-        return leaf
+        leaves = list(_leaves(stmt, site, self.names))
+        for leaf in leaves:
+            for buffer, (index, _) in leaf.extents.items():
+                begin = value_with(index, {**env, **self.firsts}, self.lets)
+                here = value_with(index, env, self.lets)
+                if begin is not None and here is not None:
+                    leaf.begins[buffer] = int(begin), int(here)
+        return self.joined(leaves)
 
     def sequence(self, stmts: tuple[st.Stmt, ...], env: Env, site: int) -> Piece:
         """Statements after each other."""
-        whole, before = Piece(), list[Piece]()
+        parts = list[Piece]()
         for stmt in stmts:
             if isinstance(stmt, st.Let):
                 value = value_of(stmt.value, env)
@@ -194,18 +209,31 @@ class Reuse:
                     env[stmt.var.name] = value
                 self.names[stmt.var] = _variables(stmt.value, self.names)
                 self.lets[stmt.var] = stmt.value
-            part = self.piece(stmt, env, site)
-            if not part.touched:
-                continue
-            for buffer in part.touched:
-                self.reuse(part, buffer, before)
-            before.append(part)
+            parts.append(self.piece(stmt, env, site))
+        return self.joined([part for part in parts if part.touched])
+
+    def joined(self, parts: list[Piece]) -> Piece:
+        """What parts touch and fetch after each other."""
+        if len(parts) == 1:
+            return parts[0]
+        whole, before = Piece(), list[Piece]()
+        for part in parts:
+            known = dict(whole.touched)
             _join(whole, part)
+            for buffer, bytes_ in part.touched.items():
+                new = whole.touched[buffer] - known.get(buffer, 0.0)
+                self.reuse(part, buffer, bytes_ - new, before)
+            before.append(part)
+            for all_, some in ((whole.missed, part.missed), (whole.accessed, part.accessed)):
+                for key, bytes_ in some.items():
+                    all_[key] = all_.get(key, 0.0) + bytes_
         return whole
 
-    def reuse(self, part: Piece, buffer: Buffer, before: list[Piece]) -> None:
-        """What the statements `before` have touched of a buffer, the nearest first, may be kept."""
-        rest, between = part.touched[buffer], dict(part.touched)
+    def reuse(self, part: Piece, buffer: Buffer, rest: float, before: list[Piece]) -> None:
+        """What the statements `before` have touched of a buffer, the nearest first, may be kept: no
+        more than `rest` bytes of it, which are not new to all of them.
+        """
+        between = dict(part.touched)
         crowd = part.crowd(buffer, self.cache)
         for earlier in reversed(before):
             for other, size in earlier.touched.items():
@@ -228,7 +256,7 @@ class Reuse:
         body = self.piece(loop.body, env, site)
         # The lanes of a vector are one access.
         together, size = loop.kind is st.LoopKind.VECTORIZED, body.size
-        whole = Piece(written=body.written, moves=body.moves)
+        whole, distinct = Piece(written=body.written, moves=body.moves), dict[Buffer, float]()
         for buffer, bytes_ in body.touched.items():
             moves = loop.var in body.moves[buffer]
             most = float(bytes_of(buffer))
@@ -238,15 +266,19 @@ class Reuse:
                 by = shift(index, loop.var, env, stride or 1, self.lets)
                 if by is not None:
                     extent = extent.over(abs(by), trips)
-                    whole.place(buffer, index, extent, body, min(by * (trips - 1), 0))
+                    least = min(by * (trips - 1), 0)
+                    further = least, least - by * ((trips - 1) // 2)
+                    whole.place(buffer, index, extent, body, further)
                     all_ = extent.size * buffer.dtype.bytes
             elif buffer in body.extents:
                 whole.place(buffer, *body.extents[buffer], body)
             whole.touched[buffer] = min(all_, most)
+            # Rows that lie on others are not what an iteration shares with the next.
+            distinct[buffer] = all_ if buffer in whole.extents else min(all_, most)
         whole.missed = {key: bytes_ * trips for key, bytes_ in body.missed.items()}
         whole.accessed = {key: bytes_ * trips for key, bytes_ in body.accessed.items()}
         for buffer, bytes_ in body.touched.items():
-            again = bytes_ * trips - whole.touched[buffer]
+            again = bytes_ * trips - distinct[buffer]
             between = size + body.crowd(buffer, self.cache)
             still = 1.0 if together else kept(between, self.cache)
             whole.save(buffer, again * _factor(body, buffer) * still)
@@ -259,14 +291,16 @@ def _factor(piece: Piece, buffer: Buffer) -> float:
 
 
 def _apart(one: Piece, other: Piece, buffer: Buffer) -> int | None:
-    """How many elements further on the rows of another piece begin; None where that is not known,
-    or they are in other places.
+    """How many elements further on those of another piece begin; None where that is not known, or
+    changes with the loops around them.
     """
     if buffer not in one.begins or buffer not in other.begins:
         return None
-    if one.extents[buffer][1].places != other.extents[buffer][1].places:
-        return None
-    return other.begins[buffer] - one.begins[buffer]
+    first, here = (
+        there - before
+        for before, there in zip(one.begins[buffer], other.begins[buffer], strict=True)
+    )
+    return first if first == here else None
 
 
 def _common(part: Piece, earlier: Piece, buffer: Buffer) -> float:
@@ -275,19 +309,19 @@ def _common(part: Piece, earlier: Piece, buffer: Buffer) -> float:
     """
     most = min(part.touched[buffer], earlier.touched.get(buffer, 0.0))
     apart = _apart(part, earlier, buffer) if most else None
-    if apart is None:
+    if apart is None or part.extents[buffer][1].places != earlier.extents[buffer][1].places:
         return most
     ends = part.extents[buffer][1].run, -earlier.extents[buffer][1].run
     return 0.0 if apart in ends else most
 
 
 def _join(whole: Piece, part: Piece) -> None:
-    """Add a part to what was touched: rows that go on are longer ones."""
+    """Add what a part touches: rows that go on are longer ones."""
     for buffer, size in part.touched.items():
         longer = _longer(whole, part, buffer)
         if longer is not None:
-            whole.extents[buffer], whole.begins[buffer] = longer
-            whole.touched[buffer] = longer[0][1].size * buffer.dtype.bytes
+            whole.place(buffer, *longer)
+            whole.touched[buffer] = longer[1].size * buffer.dtype.bytes
         elif size > whole.touched.get(buffer, 0.0):
             whole.touched[buffer] = size
             if buffer in part.extents:
@@ -296,47 +330,59 @@ def _join(whole: Piece, part: Piece) -> None:
                 whole.extents.pop(buffer, None)
                 whole.begins.pop(buffer, None)
         whole.moves.setdefault(buffer, set()).update(part.moves[buffer])
-    for all_, some in ((whole.missed, part.missed), (whole.accessed, part.accessed)):
-        for key, bytes_ in some.items():
-            all_[key] = all_.get(key, 0.0) + bytes_
     whole.written |= part.written
 
 
-def _longer(whole: Piece, part: Piece, buffer: Buffer) -> tuple[tuple[Expr, Extent], int] | None:
-    """The rows that those of two pieces are together, and where they begin; None where they do not
-    touch each other, or that is not known.
+def _longer(whole: Piece, part: Piece, buffer: Buffer) -> tuple[Expr, Extent, Piece] | None:
+    """The rows that those of two pieces are together, with the piece that begins first; None where
+    they are not rows of a kind, or that is not known.
     """
     apart = _apart(whole, part, buffer)
     if apart is None:
         return None
     (index, extent), (further, beside) = whole.extents[buffer], part.extents[buffer]
-    run = max(extent.run, apart + beside.run) - min(0, apart)
-    if run > extent.run + beside.run or run > min(extent.places, default=run):
+    together = extent.beside(apart, beside, LINE_BYTES // buffer.dtype.bytes)
+    if together is None:
         return None
-    first = index if apart >= 0 else further
-    return (first, Extent(run, extent.places)), whole.begins[buffer] + min(0, apart)
+    return (index, together, whole) if apart >= 0 else (further, together, part)
 
 
-def _leaf(stmt: st.Stmt, site: int, names: Mapping[Var, set[Var]]) -> Piece:
-    """One statement without others below it; `names` has the variables that names stand for."""
-    piece = Piece()
-    for buffer, bytes_, indices, stored in _accesses(stmt):
-        if len(indices) == 1 and bytes_ > piece.touched.get(buffer, 0.0):
+def _leaves(stmt: st.Stmt, site: int, names: Mapping[Var, set[Var]]) -> Iterator[Piece]:
+    """The accesses of one statement without others below it, each for itself; `names` has the
+    variables that names stand for.
+    """
+    accesses = list(dict.fromkeys(_accesses(stmt)))
+    written = {buffer for buffer, _, _, stored in accesses if stored}
+    matrices = _matrices(stmt) if isinstance(stmt, tile.MicroGemm | tile.Pack) else None
+    for buffer, bytes_, indices, stored in accesses:
+        if not stored and (buffer, bytes_, indices, True) in accesses:
+            continue
+        piece = Piece({buffer: bytes_}, written=written & {buffer})
+        if matrices is None and len(indices) == 1:
             piece.extents[buffer] = indices[0], Extent(bytes_ / buffer.dtype.bytes)
-        piece.touched[buffer] = max(piece.touched.get(buffer, 0.0), bytes_)
-        moves = piece.moves.setdefault(buffer, set())
-        for index in indices:
-            moves |= _variables(index, names)
-        if stored:
-            piece.written.add(buffer)
-    is_whole = isinstance(stmt, tile.MicroGemm | tile.Pack)  # tensors are fetched in other orders
-    if is_whole:
-        piece.extents.clear()
-    for buffer, bytes_ in piece.touched.items():
-        if not is_whole or buffer.scope != "global":
-            piece.missed[site, buffer] = bytes_ * _factor(piece, buffer)
-    piece.accessed = dict(piece.missed)
-    return piece
+        elif matrices is not None and buffer in matrices:
+            piece.extents[buffer] = matrices[buffer]
+        piece.moves[buffer] = set().union(*(_variables(index, names) for index in indices))
+        piece.missed[site, buffer] = bytes_ * _factor(piece, buffer)
+        piece.accessed = dict(piece.missed)
+        yield piece
+
+
+def _matrices(stmt: tile.MicroGemm | tile.Pack) -> dict[Buffer, tuple[Expr, Extent]]:
+    """The rows of the tensors that a product or a packing has as operands."""
+    one = int_const(1)
+    match stmt:
+        case tile.Pack(src=src, row_stride=down, col_stride=across, rows=rows, cols=cols):
+            all_ = [(src, (down, rows), (across, cols))]
+        case tile.MicroGemm(a=a, b=b, c=c, m=m, n=n, k=k):
+            of_a = (a, (one, m), (stmt.lda, k)) if stmt.columns else (a, (stmt.lda, m), (one, k))
+            all_ = [of_a, (b, (one, n), (int_const(n), k)), (c, (stmt.ldc, m), (one, n))]
+    extents: dict[Buffer, tuple[Expr, Extent]] = {}
+    for operand, *lengths in all_:  # from one element to the next, and how many
+        sides = sorted((const_int(stride) or 0, count) for stride, count in lengths)
+        if operand.buffer.scope == "global" and sides[0][0] == 1:
+            extents[operand.buffer] = operand.indices[0], Extent(sides[0][1]).over(*sides[1])
+    return extents
 
 
 def _accesses(stmt: st.Stmt) -> Iterator[tuple[Buffer, float, tuple[Expr, ...], bool]]:

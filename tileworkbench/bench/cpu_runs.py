@@ -4,7 +4,7 @@ A tile that is narrower than the tensor has rows of a few lines each. The proces
 lines of a row, not the next row, so a run of lines begins anew in each (`memory_rates.py`):
 
 - runs come from the level that has the tensor, at the rate of rows like these: slower where they
-  share a few places of the caches; as fast as data in a row where the kernel fetches them ahead;
+  share a few places of the caches, or of those that the kernel fetches ahead;
 - of runs that are shorter than a line, the next one finds it in the first cache or the second, if
   the loops are back before these have given it up;
 - each row is in a page of its own, and a core does not remember where many pages are.
@@ -212,7 +212,7 @@ def rows_ns(
     """
     if rows.count <= 1 or rows.run >= PAGE_BYTES:
         return straight_ns
-    kind = STORE if stored else LOAD
+    kind = FETCH if rows.fetched else STORE if stored else LOAD
 
     def run_ns(level: str, lines: float) -> float:
         crowded = near.crowded if level == "L2" else near.far_crowded
@@ -225,13 +225,12 @@ def rows_ns(
     if rows.pitch < _NEAR:
         behind = min(rows.pitch / rows.run - 1, _BEHIND / rows.lines)
         far_ns *= 1 + (1 - near.second) * max(behind, 0.0)
-    elif not rows.fetched:
+    else:
         far_ns = max(first * run_ns(level, rows.run / LINE_BYTES), straight_ns)
     again_ns = again * run_ns(level, 1)
     if rows.back:
         second_ns = again * run_ns("L2", 1)
         again_ns = (1 - near.first) * (near.second * second_ns + (1 - near.second) * again_ns)
-    kind = FETCH if rows.fetched else kind
     return rates.walked_ns(
         kind, far_ns + again_ns, runs * min(rows.pitch / PAGE_BYTES, 1.0), near.pages
     )

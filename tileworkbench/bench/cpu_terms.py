@@ -16,8 +16,6 @@ from tileworkbench.compiler.ir.rewrite import statements, variables, walk
 
 _CHEAP = ("fma", "max_nan", "min_nan", "floor", "ceil", "trunc", "nearbyint", "lookup", "lane_at")
 
-_FEW = 8  # iterations between which a cache keeps what it was given
-
 
 def is_innermost(loop: st.For) -> bool:
     """Whether a loop has nothing in it but straight code, or one vector."""
@@ -157,52 +155,13 @@ def is_product(value: Expr) -> bool:
     return value.dtype.is_float and isinstance(value, ir.Binary) and value.op == "mul"
 
 
-def touched(
-    stmt: st.Stmt, varying: frozenset[Var] | None = None, loops: Mapping[Var, int] | None = None
-) -> Iterator[tuple[Buffer, bool]]:
-    """The buffers of the accesses of a statement, only those that move with `varying` if given, and
-    whether an access is the first to its elements in the `loops` around it, by their iterations.
-    """
-    loads = {node: None for node in walk(stmt) if isinstance(node, ir.Load)}
-    first: list[ir.Load] = []
-    for load in loads:
+def touched(stmt: st.Stmt, varying: frozenset[Var] | None = None) -> Iterator[Buffer]:
+    """The buffers of the accesses of a statement, only those that move with `varying` if given."""
+    for load in {node: None for node in walk(stmt) if isinstance(node, ir.Load)}:
         if varying is None or depends_on(load, varying):
-            others = [other for other in first if other.buffer is load.buffer]
-            again = any(_trails(load.indices, other.indices, loops or {}) for other in others)
-            if not again:
-                first.append(load)
-            yield load.buffer, not again
+            yield load.buffer
     if isinstance(stmt, st.Store | st.Atomic):
-        yield stmt.buffer, True
-
-
-def _trails(one: tuple[Expr, ...], other: tuple[Expr, ...], loops: Mapping[Var, int]) -> bool:
-    """Whether a few iterations of the loops lie between two addresses, as in a stencil."""
-    names = {var.name for index in (*one, *other) for var in variables(index)}
-    apart = set[int]()
-    strides: list[tuple[int, int]] = []  # and the iterations of its loop
-    for seed in (3, 5):
-        here = {name: seed * (at + 1) ** 2 for at, name in enumerate(sorted(names))}
-        places = [value_of(index, here) for index in (one[-1], other[-1])]
-        ahead = [
-            (value_of(one[-1], {**here, var.name: here[var.name] + 1}), trips)
-            for var, trips in loops.items()
-            if var.name in here
-        ]
-        if len(one) > 1 or None in (*places, *(place for place, _ in ahead)):
-            return False
-        first, second = (int(place or 0) for place in places)
-        apart.add(abs(second - first))
-        moves = [(abs(int(place or 0) - first), trips) for place, trips in ahead]
-        strides = sorted(moves, reverse=True)
-    if len(apart) != 1:
-        return False
-    rest = apart.pop()
-    for stride, trips in strides:
-        steps = round(rest / stride) if stride else 0
-        if steps <= min(_FEW, trips - 1):
-            rest = abs(rest - steps * stride)
-    return rest == 0
+        yield stmt.buffer
 
 
 def operations(value: Expr) -> int:

@@ -99,7 +99,6 @@ class Walker:
         self.block = BlockWork()
         self.pieces: list[Piece] = []  # not in `block` yet
         self.loops: list[Var] = []  # serial ones around the statement
-        self.trips: dict[Var, int] = {}  # their iterations
         # Of the loops around the statement, the longest that an iteration waits for the one before.
         self.waits: list[tuple[float, int]] = []
 
@@ -174,7 +173,6 @@ class Walker:
             self.block.add(site, "loop", times * trips * cycle_ns)
         before, first = self.spent_ns, len(self.pieces)
         self.loops.append(loop.var)
-        self.trips[loop.var] = trips
         self.waits.append((0.0, site))
         self.visit(loop.body, times * trips, env, site)
         self.loops.pop()
@@ -195,8 +193,12 @@ class Walker:
         block.products[site, name] = block.products.get((site, name), 0.0) + operations
         sums = stmt.m * columns / lanes * _ACCUMULATOR
         block.add(site, "arithmetic", times * sums * self.unit_ns)
-        block.access(site, times * (stmt.m + columns) * stmt.k * dtype.bytes)
-        block.access(site, times * 2 * stmt.m * columns * stmt.c.buffer.dtype.bytes)
+        for operand, length in ((stmt.a, stmt.m), (stmt.b, columns)):
+            block.move(site, operand.buffer, times * length * stmt.k * dtype.bytes)
+        summed = times * stmt.m * columns * stmt.c.buffer.dtype.bytes
+        block.move(site, stmt.c.buffer, summed)
+        block.access(site, summed)
+        block.write(site, stmt.c.buffer, summed)
         if dtype == "bfloat16":
             vectors = (stmt.m + columns) * stmt.k / self.isa.lanes(2)
             block.add(site, "arithmetic", times * vectors * _GUARDED * self.unit_ns)
@@ -219,8 +221,8 @@ class Walker:
             self.ramp(stmt, lanes, times, site)
         else:
             self.one(stmt, times, site)
-        for buffer, first in touched(stmt, None, self.around()):
-            self.block.move(site, buffer, times * lanes * buffer.dtype.bytes, first)
+        for buffer in touched(stmt):
+            self.block.move(site, buffer, times * lanes * buffer.dtype.bytes)
         self.block.write(site, stmt.buffer, times * lanes * stmt.buffer.dtype.bytes)
 
     def ramp(self, stmt: st.Store | st.Atomic, lanes: int, times: float, site: int) -> None:
@@ -295,14 +297,9 @@ class Walker:
                 if depends_on(stmt, frozenset(varying)):
                     self.block.write(at, stmt.buffer, times * lanes * stmt.buffer.dtype.bytes)
                 self.wait(CHAIN if self.stays(stmt.buffer, lanes) else FORWARD, stmt, at)
-            around = {**self.around(), loop.var: lanes}
-            for buffer, first in touched(stmt, frozenset(varying), around):
-                self.block.move(at, buffer, times * lanes * buffer.dtype.bytes, first)
+            for buffer in touched(stmt, frozenset(varying)):
+                self.block.move(at, buffer, times * lanes * buffer.dtype.bytes)
         self.spend(ports, times)
-
-    def around(self) -> dict[Var, int]:
-        """The serial loops around the statement, with their iterations."""
-        return {var: self.trips[var] for var in self.loops}
 
     def spend(self, ports: Ports, times: float) -> None:
         """The time of a piece of code that is executed `times` times."""

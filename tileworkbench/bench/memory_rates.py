@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from tileworkbench.bench.ceiling_samples import sure_part
 from tileworkbench.bench.measured_once import MeasuredOnce, Numbers
 from tileworkbench.bench.probes import Probe, ProbeRunner, host_isa, module_text, touched_memory
-from tileworkbench.compiler.analysis.streaming import AHEAD_BYTES
+from tileworkbench.compiler.analysis.streaming import AHEAD_BYTES, NEAR_BYTES
 from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.emit.llvm.isa import Isa
 from tileworkbench.compiler.emit.llvm.text import FunctionWriter, VectorType
@@ -54,7 +54,7 @@ _TIMES, _SECONDS = 5, 0.4
 _LEAST_LINES = 200_000  # of a measurement, or the call would count
 _NEXT = PAGE_BYTES + LINE_BYTES  # rows of which each is in the next page
 _SUMS = 4  # that are carried side by side, or each line would wait for the sum of the last
-_SCHEMA = 14
+_SCHEMA = 15
 _KEPT_PART, _REMEMBERED = "kept part", "pages"
 SHARED = " shared"
 """Behind the name of a level: for rows that share a few places of the first cache."""
@@ -62,9 +62,12 @@ _LEVELS = ("L2", "L3", "DRAM")
 LOAD, STORE, FETCH = KINDS = "load", "store", "fetch"
 COPY = "copy"
 RUN_KINDS = LOAD, STORE
-_RUNS_OF = tuple(
-    f"{level}{places} {kind}"
-    for level, places, kind in itertools.product(_LEVELS, ("", SHARED), RUN_KINDS)
+_RUNS_OF = (
+    *(
+        f"{level}{places} {kind}"
+        for level, places, kind in itertools.product(_LEVELS, ("", SHARED), RUN_KINDS)
+    ),
+    *(f"{level} {FETCH}" for level in _LEVELS),
 )
 _BEHIND = ("L3", "DRAM")  # the caches of a core
 _PARTS = (1 / 2, 5 / 8, 3 / 4)  # of the last cache
@@ -101,7 +104,7 @@ as its own size.
 
 @dataclass(frozen=True, slots=True)
 class MemoryRates:
-    """Nanoseconds of runs of `RUNS` lines, by level and kind (`RUN_KINDS`); the part of the last
+    """Nanoseconds of runs of `RUNS` lines, by level and kind (`KINDS`); the part of the last
     cache that holds data; by level, nanoseconds of a line of data in a row as they usually are,
     where the ceilings have the best of many, and those of a line that is loaded and stored
     elsewhere; of how many pages a core remembers half, and
@@ -117,7 +120,7 @@ class MemoryRates:
 
     def run_ns(self, level: str, kind: str, lines: float, crowded: float = 0.0) -> float:
         """A run of so many lines of a level, of rows that are so `crowded` in the first cache, from
-        0 to 1.
+        0 to 1, which what is fetched ahead does not wait for.
         """
         there, shared = (self._run_ns(f"{level}{each} {kind}", lines) for each in ("", SHARED))
         return there + crowded * max(shared - there, 0.0)
@@ -132,11 +135,12 @@ class MemoryRates:
 
     def walked_ns(self, kind: str, time_ns: float, visits: float, pages: float) -> float:
         """What takes `time_ns` where all pages are remembered, if so many `visits` go round so many
-        pages.
+        pages. Walks through the tables overlap with lines that are under way, but not all of them.
         """
         most = max(pages / self.pages, _ALL_PAGES)
         part = min(math.log(most / _ALL_PAGES) / math.log(_NO_PAGES / _ALL_PAGES), 1.0)
-        return time_ns + part * max(visits * self.walk_ns.get(kind, 0.0) - time_ns, 0.0)
+        walks = visits * self.walk_ns.get(kind, 0.0)
+        return time_ns + part * (math.hypot(time_ns, walks) - time_ns)
 
     def usual(self, level: str, gb_s: float) -> float:
         """How many times as long as at the ceiling of one thread, so many GB/s, data in a row
@@ -179,7 +183,8 @@ def measure_memory() -> Numbers:
         pitches = {"": apart + _ODD, SHARED: apart}
         walks = {
             f"{level}{places} {kind} {lines}": Runs(kind, lines, size, pitches[places])
-            for places, kind, lines in itertools.product(pitches, RUN_KINDS, RUNS)
+            for places, kind, lines in itertools.product(pitches, KINDS, RUNS)
+            if kind in RUN_KINDS or not places
         }
         if level in _BEHIND:
             walks[f"{level} row"] = _in_a_row(size)
@@ -298,7 +303,8 @@ def run_probe(runs: Runs, isa: Isa) -> Probe:
     writer = FunctionWriter("work", "void", "ptr %area, i64 %bytes, i64 %repeats")
     vector = VectorType("float", isa.lanes(4))
     run_bytes, pitch = runs.lines * LINE_BYTES, runs.pitch
-    ahead = max(AHEAD_BYTES // run_bytes, 1) * pitch
+    level, ahead_bytes = (1, NEAR_BYTES) if isa.near_rows else (2, AHEAD_BYTES)
+    ahead = max(ahead_bytes // run_bytes, 1) * pitch
     step = isa.vector_bits // 8
 
     def run(row: str, column: str, sums: list[str]) -> list[str]:
@@ -312,7 +318,8 @@ def run_probe(runs: Runs, isa: Isa) -> Probe:
         for number, offset in enumerate(places):
             place = writer.let(f"getelementptr i8, ptr {base}, i64 {offset}")
             if runs.kind == FETCH and not offset % LINE_BYTES:
-                writer.prefetch(writer.let(f"getelementptr i8, ptr {place}, i64 {ahead}"), level=2)
+                further = writer.let(f"getelementptr i8, ptr {place}, i64 {ahead}")
+                writer.prefetch(further, level)
             sums = _accessed(writer, runs, vector, place, number, sums)
         return sums
 

@@ -13,6 +13,7 @@ from tileworkbench.bench.cpu_runs import Near, Rows, near_of, rows_ns, rows_of
 from tileworkbench.bench.cpu_traffic import Moved, Served, moved_by, serve
 from tileworkbench.bench.memory_rates import MemoryRates
 from tileworkbench.bench.points import BANDWIDTH, Machine
+from tileworkbench.bench.probes import host_isa
 from tileworkbench.compiler.analysis.effects import constant_buffers
 from tileworkbench.compiler.analysis.ranges import Ranges
 from tileworkbench.compiler.analysis.streaming import fetched_loads
@@ -37,7 +38,8 @@ class TensorTime:
         params = enumerate(each.value for each in lowered.params)
         self.names = {each: f"%p{at}" for at, each in params if isinstance(each, Buffer)}
         constant = constant_buffers(lowered.body)
-        self.fetched = {load.buffer for load in fetched_loads(lowered, constant, Ranges(lowered))}
+        loads = fetched_loads(lowered, constant, Ranges(lowered), host_isa().near_rows)
+        self.fetched = {load.buffer for load in loads}
 
     def add(self, grid: GridWork) -> None:
         """Note how the blocks of a grid walk its tensors, and what they store."""

@@ -28,8 +28,10 @@ FETCHED_BYTES = 3 << 23
 the last cache, where that only costs instructions."""
 ROWS_BYTES = 1 << 24
 """From this size on (16 MiB) rows are, which the last cache too serves slowly."""
-AHEAD_BYTES = 8192
-"""How far ahead, all inputs together: measured, see DECISIONS."""
+AHEAD_BYTES, NEAR_BYTES = 8192, 4096
+"""How far ahead, all inputs together: measured, see DECISIONS. The second is that of rows which go
+to the first cache.
+"""
 _LONG_RUN = 8192
 _DENSE_STEP = 256  # bytes between the vectors of a run
 
@@ -39,9 +41,20 @@ _LEAST_ROWS = 16  # of which a quarter may be ahead
 _LINE_BYTES = 64
 
 
-def fetched_loads(program: Program, constant: frozenset[Buffer], ranges: Ranges) -> dict[Load, int]:
-    """The vector loads of large `constant` tensors that are fetched ahead, with how many bytes
-    before their use: those that go through it in long runs of addresses, or down its rows.
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """That a load is fetched so many bytes before its use, into the first cache or the second."""
+
+    bytes_: int
+    cache: int = 2
+
+
+def fetched_loads(
+    program: Program, constant: frozenset[Buffer], ranges: Ranges, near_rows: bool = False
+) -> dict[Load, Ahead]:
+    """The vector loads of large `constant` tensors that are fetched ahead: those that go through
+    it in long runs of addresses, or down its rows. Rows go to the second cache, or to the first
+    where a processor has them sooner there (`near_rows`).
     """
     sizes = {buffer: _bytes(buffer) for buffer in constant}
     if max(sizes.values(), default=0) < ROWS_BYTES:
@@ -56,8 +69,14 @@ def fetched_loads(program: Program, constant: frozenset[Buffer], ranges: Ranges)
                 rows[load] = None
         elif (down := _rows(load, (lanes, *loops), ranges)) is not None:
             rows[load] = down
-    ahead = AHEAD_BYTES // max(len({load.buffer for load in rows}), 1)
-    return {load: ahead if down is None else down.ahead(ahead) for load, down in rows.items()}
+    tensors = max(len({load.buffer for load in rows}), 1)
+    cache, bytes_ = (1, NEAR_BYTES) if near_rows else (2, AHEAD_BYTES)
+    return {
+        load: Ahead(AHEAD_BYTES // tensors)
+        if down is None
+        else Ahead(down.ahead(bytes_ // tensors), cache)
+        for load, down in rows.items()
+    }
 
 
 def _vector_loads(

@@ -8,6 +8,7 @@ from functools import partial, reduce
 from tileworkbench.compiler.analysis.access import loads
 from tileworkbench.compiler.analysis.quiet import QuietFloats
 from tileworkbench.compiler.analysis.ranges import Ranges
+from tileworkbench.compiler.analysis.streaming import Ahead
 from tileworkbench.compiler.emit.llvm import packed
 from tileworkbench.compiler.emit.llvm.arithmetic import Arithmetic
 from tileworkbench.compiler.emit.llvm.emitter import Emitter, Value, memory_type, register_type
@@ -39,13 +40,13 @@ class Expressions(Arithmetic):
         emitter: Emitter,
         functions: dict[str, EmittedFunction],
         ranges: Ranges,
-        fetched: Mapping[ir.Load, int] | None = None,
+        fetched: Mapping[ir.Load, Ahead] | None = None,
         quiet: QuietFloats | None = None,
     ) -> None:
         super().__init__(emitter, functions)
         self.quiet = quiet or QuietFloats(frozenset())
         self.ranges = ranges
-        self.fetched = fetched or {}  # so many bytes ahead of their use
+        self.fetched = fetched or {}
         # Lets of the current vector loop: an index may be written in them.
         self.definitions: dict[Var, Expr] = {}
 
@@ -312,9 +313,9 @@ class Expressions(Arithmetic):
         if ahead is None:
             return
         size = max(elements * load.buffer.dtype.bits // 8, 1)
-        for offset in range(ahead, ahead + size, LINE_BYTES):
+        for offset in range(ahead.bytes_, ahead.bytes_ + size, LINE_BYTES):
             place = self.out.let(f"getelementptr i8, ptr {address}, i64 {offset}")
-            self.out.prefetch(place, level=2)
+            self.out.prefetch(place, level=ahead.cache)
 
     def _load_strided(
         self, load: ir.Load, moves: LanePattern, lanes: int, predicate: Value | None

@@ -8,7 +8,7 @@ from dataclasses import field
 from tileworkbench.compiler.analysis.effects import constant_buffers, packed_tiles
 from tileworkbench.compiler.analysis.quiet import QuietFloats
 from tileworkbench.compiler.analysis.ranges import Ranges
-from tileworkbench.compiler.analysis.streaming import fetched_loads, streamed_buffers
+from tileworkbench.compiler.analysis.streaming import Ahead, fetched_loads, streamed_buffers
 from tileworkbench.compiler.emit.llvm.isa import Isa
 from tileworkbench.compiler.emit.llvm.text import EmittedFunction
 from tileworkbench.compiler.fast_dataclass import dataclass
@@ -27,7 +27,7 @@ class ModuleState:
     isa: Isa
     ranges: Ranges
     streamed: frozenset[Buffer]
-    fetched: Mapping[Load, int]
+    fetched: Mapping[Load, Ahead]
     constant: frozenset[Buffer]
     packed: frozenset[Buffer]
     quiet: QuietFloats
@@ -43,7 +43,7 @@ class ModuleState:
         streamed = frozenset(streamed_buffers(program))
         constant, packed = constant_buffers(program.body), packed_tiles(program.body)
         ranges = Ranges(program)
-        fetched = fetched_loads(program, constant, ranges)
+        fetched = fetched_loads(program, constant, ranges, isa.near_rows)
         quiet = QuietFloats.of(program.body)
         return cls(program, isa, ranges, streamed, fetched, constant, packed, quiet)
 
