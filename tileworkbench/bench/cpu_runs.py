@@ -3,8 +3,8 @@
 A tile that is narrower than the tensor has rows of a few lines each. The processor fetches the next
 lines of a row, not the next row, so a run of lines begins anew in each (`memory_rates.py`):
 
-- runs come from the level that has the tensor, at the rate of rows like these: slower where they
-  share a few places of the caches, or of those that the kernel fetches ahead;
+- runs come from the level that has the tensor, at the rate of rows like these: of rows that the
+  kernel fetches ahead, or of others, which are slower where they share a few places of the caches;
 - of runs that are shorter than a line, the next one finds it in the first cache or the second, if
   the loops are back before these have given it up;
 - each row is in a page of its own, and a core does not remember where many pages are.

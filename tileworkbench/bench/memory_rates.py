@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from tileworkbench.bench.ceiling_samples import sure_part
 from tileworkbench.bench.measured_once import MeasuredOnce, Numbers
 from tileworkbench.bench.probes import Probe, ProbeRunner, host_isa, module_text, touched_memory
-from tileworkbench.compiler.analysis.streaming import AHEAD_BYTES, NEAR_BYTES
+from tileworkbench.compiler.analysis.streaming import rows_ahead
 from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.emit.llvm.isa import Isa
 from tileworkbench.compiler.emit.llvm.text import FunctionWriter, VectorType
@@ -303,8 +303,8 @@ def run_probe(runs: Runs, isa: Isa) -> Probe:
     writer = FunctionWriter("work", "void", "ptr %area, i64 %bytes, i64 %repeats")
     vector = VectorType("float", isa.lanes(4))
     run_bytes, pitch = runs.lines * LINE_BYTES, runs.pitch
-    level, ahead_bytes = (1, NEAR_BYTES) if isa.near_rows else (2, AHEAD_BYTES)
-    ahead = max(ahead_bytes // run_bytes, 1) * pitch
+    rows = rows_ahead(isa.near_rows)
+    ahead = max(rows.bytes_ // run_bytes, 1) * pitch
     step = isa.vector_bits // 8
 
     def run(row: str, column: str, sums: list[str]) -> list[str]:
@@ -319,7 +319,7 @@ def run_probe(runs: Runs, isa: Isa) -> Probe:
             place = writer.let(f"getelementptr i8, ptr {base}, i64 {offset}")
             if runs.kind == FETCH and not offset % LINE_BYTES:
                 further = writer.let(f"getelementptr i8, ptr {place}, i64 {ahead}")
-                writer.prefetch(further, level)
+                writer.prefetch(further, rows.cache)
             sums = _accessed(writer, runs, vector, place, number, sums)
         return sums
 

@@ -28,10 +28,9 @@ FETCHED_BYTES = 3 << 23
 the last cache, where that only costs instructions."""
 ROWS_BYTES = 1 << 24
 """From this size on (16 MiB) rows are, which the last cache too serves slowly."""
-AHEAD_BYTES, NEAR_BYTES = 8192, 4096
-"""How far ahead, all inputs together: measured, see DECISIONS. The second is that of rows which go
-to the first cache.
-"""
+# How far ahead, all inputs together: measured, see DECISIONS. The second is that of rows which go
+# to the first cache.
+_AHEAD_BYTES, _NEAR_BYTES = 8192, 4096
 _LONG_RUN = 8192
 _DENSE_STEP = 256  # bytes between the vectors of a run
 
@@ -49,12 +48,18 @@ class Ahead:
     cache: int = 2
 
 
+def rows_ahead(near_rows: bool) -> Ahead:
+    """How rows are fetched, all inputs together: into the second cache, or into the first where a
+    processor has them sooner there.
+    """
+    return Ahead(_NEAR_BYTES, 1) if near_rows else Ahead(_AHEAD_BYTES)
+
+
 def fetched_loads(
     program: Program, constant: frozenset[Buffer], ranges: Ranges, near_rows: bool = False
 ) -> dict[Load, Ahead]:
     """The vector loads of large `constant` tensors that are fetched ahead: those that go through
-    it in long runs of addresses, or down its rows. Rows go to the second cache, or to the first
-    where a processor has them sooner there (`near_rows`).
+    it in long runs of addresses, or down its rows (`rows_ahead`).
     """
     sizes = {buffer: _bytes(buffer) for buffer in constant}
     if max(sizes.values(), default=0) < ROWS_BYTES:
@@ -70,11 +75,11 @@ def fetched_loads(
         elif (down := _rows(load, (lanes, *loops), ranges)) is not None:
             rows[load] = down
     tensors = max(len({load.buffer for load in rows}), 1)
-    cache, bytes_ = (1, NEAR_BYTES) if near_rows else (2, AHEAD_BYTES)
+    in_a_row, of_rows = Ahead(_AHEAD_BYTES // tensors), rows_ahead(near_rows)
     return {
-        load: Ahead(AHEAD_BYTES // tensors)
+        load: in_a_row
         if down is None
-        else Ahead(down.ahead(bytes_ // tensors), cache)
+        else Ahead(down.ahead(of_rows.bytes_ // tensors), of_rows.cache)
         for load, down in rows.items()
     }
 
