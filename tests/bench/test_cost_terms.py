@@ -160,6 +160,27 @@ def test_what_products_read_of_tensors_is_moved() -> None:
     assert moved["B"] == 128 * 128 * 4 and moved["A"] <= 64 * 128 * 4
 
 
+def test_what_is_loaded_and_stored_goes_both_ways() -> None:
+    """A tensor that a statement changes in place is moved twice; a tile counts as one that is
+    stored for the loads beside, as it leaves the cache both ways.
+    """
+
+    @T.prim_func
+    def kernel(X: T.Tensor((64, 512), "float32"), Y: T.Tensor((64, 512), "float32")):
+        with T.Kernel(64) as row:
+            tile = T.alloc_shared((1024,), "float32")
+            for j in T.Parallel(512):
+                X[row, j] = X[row, j] + 1.0
+            for j in T.serial(512):
+                tile[j] = tile[j + 512] + Y[row, j]
+
+    (grid,) = grids(lowered_as_written(kernel))
+    moved = {buffer.name: bytes_ for (_, buffer), bytes_ in grid.block.moved.items()}
+    assert moved == {"X": 2 * 512 * 4, "Y": 512 * 4}
+    (fetched,) = Reused(grid.loop, {}, 1024.0).tile_misses().values()
+    assert fetched == pytest.approx(2 * 1.3 * 512 * 4)
+
+
 def test_a_packed_tile_that_is_used_once_is_waited_for() -> None:
     """64 KiB of packed rows, written and read for one row of the product."""
     sizes = {"block_N": 128, "block_K": 128}

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tileworkbench as tw
@@ -54,6 +54,8 @@ def test_sizes_and_common_parts_are_those_of_the_addresses(
 
 
 @settings(max_examples=examples(200), deadline=None)
+@example(2, True, -1, 0)
+@example(3, True, 3, 0)
 @given(st.integers(1, 4), st.booleans(), st.integers(-5, 5), st.sampled_from([0, 5, 16, 40]))
 def test_rows_beside_others_are_the_addresses_of_both(
     rows: int, is_one: bool, further: int, columns: int
@@ -69,6 +71,7 @@ def test_rows_beside_others_are_the_addresses_of_both(
     if columns == 0 and (abs(further) <= 1 or rows == 1):
         assert together is not None
     assert Extent(16).beside(20, Extent(16), 4) == Extent(36)
+    assert Extent(16, {ROW: 2}).beside(0, Extent(32), 0) is None  # a longer row than these
 
 
 def test_rows_that_grow_together_are_one() -> None:

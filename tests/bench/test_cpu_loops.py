@@ -188,6 +188,23 @@ def test_a_row_of_neighbours_is_fetched_once(
     assert all_ == pytest.approx(block * elements * 4, rel=0.03)
 
 
+def test_a_block_at_an_edge_stands_for_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The row above the first one is that row itself."""
+    sizes = CacheSizes(l1=1 << 20, l2=1 << 22, l3=32 << 20)
+    monkeypatch.setattr(processor, "cache_sizes", lambda: sizes)
+
+    @T.prim_func
+    def kernel(X: T.Tensor((128, 512), "float32"), Y: T.Tensor((128, 512), "float32")):
+        with T.Kernel(128) as row:
+            for j in T.Parallel(512):
+                Y[row, j] = X[T.max(row - 1, 0), j] + X[row, j]
+
+    (grid,) = grids(lowered_as_written(kernel))
+    moved = grid.block.moved.items()
+    all_ = sum(bytes_ for (_, buffer), bytes_ in moved if buffer.name == "X")
+    assert all_ == pytest.approx(512 * 4, rel=0.03)
+
+
 def test_a_loop_does_not_come_to_what_lies_behind_its_end() -> None:
     """Two halves of a short row: no iteration loads what another one has."""
     columns = 2 * host_isa().lanes(4)
