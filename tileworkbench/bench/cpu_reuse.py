@@ -256,7 +256,7 @@ class Reuse:
         body = self.piece(loop.body, env, site)
         # The lanes of a vector are one access.
         together, size = loop.kind is st.LoopKind.VECTORIZED, body.size
-        whole, distinct = Piece(written=body.written, moves=body.moves), dict[Buffer, float]()
+        whole = Piece(written=body.written, moves=body.moves)
         for buffer, bytes_ in body.touched.items():
             moves = loop.var in body.moves[buffer]
             most = float(bytes_of(buffer))
@@ -273,12 +273,10 @@ class Reuse:
             elif buffer in body.extents:
                 whole.place(buffer, *body.extents[buffer], body)
             whole.touched[buffer] = min(all_, most)
-            # Rows that lie on others are not what an iteration shares with the next.
-            distinct[buffer] = all_ if buffer in whole.extents else min(all_, most)
         whole.missed = {key: bytes_ * trips for key, bytes_ in body.missed.items()}
         whole.accessed = {key: bytes_ * trips for key, bytes_ in body.accessed.items()}
         for buffer, bytes_ in body.touched.items():
-            again = bytes_ * trips - distinct[buffer]
+            again = bytes_ * trips - whole.touched[buffer]
             between = size + body.crowd(buffer, self.cache)
             still = 1.0 if together else kept(between, self.cache)
             whole.save(buffer, again * _factor(body, buffer) * still)
@@ -309,7 +307,7 @@ def _common(part: Piece, earlier: Piece, buffer: Buffer) -> float:
     """
     most = min(part.touched[buffer], earlier.touched.get(buffer, 0.0))
     apart = _apart(part, earlier, buffer) if most else None
-    if apart is None or part.extents[buffer][1].places != earlier.extents[buffer][1].places:
+    if apart is None:
         return most
     ends = part.extents[buffer][1].run, -earlier.extents[buffer][1].run
     return 0.0 if apart in ends else most
@@ -353,36 +351,36 @@ def _leaves(stmt: st.Stmt, site: int, names: Mapping[Var, set[Var]]) -> Iterator
     """
     accesses = list(dict.fromkeys(_accesses(stmt)))
     written = {buffer for buffer, _, _, stored in accesses if stored}
-    matrices = _matrices(stmt) if isinstance(stmt, tile.MicroGemm | tile.Pack) else None
+    is_whole = isinstance(stmt, tile.MicroGemm | tile.Pack)
+    matrix = _matrix(stmt)
     for buffer, bytes_, indices, stored in accesses:
         if not stored and (buffer, bytes_, indices, True) in accesses:
             continue
         piece = Piece({buffer: bytes_}, written=written & {buffer})
-        if matrices is None and len(indices) == 1:
+        if not is_whole and len(indices) == 1:
             piece.extents[buffer] = indices[0], Extent(bytes_ / buffer.dtype.bytes)
-        elif matrices is not None and buffer in matrices:
-            piece.extents[buffer] = matrices[buffer]
+        elif matrix is not None and matrix[0] is buffer and buffer.scope == "global":
+            piece.extents[buffer] = indices[0], matrix[1]
         piece.moves[buffer] = set().union(*(_variables(index, names) for index in indices))
         piece.missed[site, buffer] = bytes_ * _factor(piece, buffer)
         piece.accessed = dict(piece.missed)
         yield piece
 
 
-def _matrices(stmt: tile.MicroGemm | tile.Pack) -> dict[Buffer, tuple[Expr, Extent]]:
-    """The rows of the tensors that a product or a packing has as operands."""
-    one = int_const(1)
+def _matrix(stmt: st.Stmt) -> tuple[Buffer, Extent] | None:
+    """The operand of a product or a packing that may be a tensor, and its rows; None where they
+    are not known, and of other statements.
+    """
     match stmt:
-        case tile.Pack(src=src, row_stride=down, col_stride=across, rows=rows, cols=cols):
-            all_ = [(src, (down, rows), (across, cols))]
-        case tile.MicroGemm(a=a, b=b, c=c, m=m, n=n, k=k):
-            of_a = (a, (one, m), (stmt.lda, k)) if stmt.columns else (a, (stmt.lda, m), (one, k))
-            all_ = [of_a, (b, (one, n), (int_const(n), k)), (c, (stmt.ldc, m), (one, n))]
-    extents: dict[Buffer, tuple[Expr, Extent]] = {}
-    for operand, *lengths in all_:  # from one element to the next, and how many
-        sides = sorted((const_int(stride) or 0, count) for stride, count in lengths)
-        if operand.buffer.scope == "global" and sides[0][0] == 1:
-            extents[operand.buffer] = operand.indices[0], Extent(sides[0][1]).over(*sides[1])
-    return extents
+        case tile.Pack(src=operand, row_stride=down, col_stride=across, rows=rows, cols=cols):
+            lengths = (down, rows), (across, cols)
+        case tile.MicroGemm(a=operand, lda=lda, columns=False, m=m, k=k):  # others are tiles
+            lengths = (lda, m), (int_const(1), k)
+        case _:
+            return None
+    # From one element to the next, and how many.
+    (step, run), rest = sorted((const_int(stride) or 0, count) for stride, count in lengths)
+    return (operand.buffer, Extent(run).over(*rest)) if step == 1 else None
 
 
 def _accesses(stmt: st.Stmt) -> Iterator[tuple[Buffer, float, tuple[Expr, ...], bool]]:

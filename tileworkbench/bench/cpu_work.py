@@ -193,12 +193,9 @@ class Walker:
         block.products[site, name] = block.products.get((site, name), 0.0) + operations
         sums = stmt.m * columns / lanes * _ACCUMULATOR
         block.add(site, "arithmetic", times * sums * self.unit_ns)
-        for operand, length in ((stmt.a, stmt.m), (stmt.b, columns)):
-            block.move(site, operand.buffer, times * length * stmt.k * dtype.bytes)
-        summed = times * stmt.m * columns * stmt.c.buffer.dtype.bytes
-        block.move(site, stmt.c.buffer, summed)
-        block.access(site, summed)
-        block.write(site, stmt.c.buffer, summed)
+        block.move(site, stmt.a.buffer, times * stmt.m * stmt.k * dtype.bytes)
+        block.access(site, times * columns * stmt.k * dtype.bytes)
+        block.access(site, times * 2 * stmt.m * columns * stmt.c.buffer.dtype.bytes)
         if dtype == "bfloat16":
             vectors = (stmt.m + columns) * stmt.k / self.isa.lanes(2)
             block.add(site, "arithmetic", times * vectors * _GUARDED * self.unit_ns)
