@@ -4,6 +4,7 @@ Work is counted in executed lines of Python, which no other load of the machine 
 """
 # Annotations are evaluated where the kernels are defined: no `from __future__ import annotations`.
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -100,11 +101,14 @@ def lines(work: Callable[[], Any]) -> int:
         return trace
 
     before = sys.gettrace()
+    gc.collect()  # the end of what other tests have left is no work of this one
+    gc.disable()
     sys.settrace(trace)
     try:
         work()
     finally:
         sys.settrace(before)
+        gc.enable()
     return count
 
 
