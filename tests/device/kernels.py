@@ -139,6 +139,48 @@ bad:
 )
 
 
+# Counts its calls in the first word behind argument 0, waits there until there are as many as
+# argument 1 says, and writes behind it, for each of its blocks, who ran it: the number of the call,
+# the thread and the scratch memory.
+WITNESS = Code(
+    f"""
+declare i64 @pthread_self()
+define i32 @kernel{_SIGNATURE} {{
+entry:
+  %wanted_at = getelementptr i64, ptr %args, i64 1
+  %count_at = load ptr, ptr %args
+  %wanted = load i64, ptr %wanted_at
+  %thread = call i64 @pthread_self()
+  %memory = ptrtoint ptr %scratch to i64
+  %call = atomicrmw add ptr %count_at, i64 1 seq_cst
+  br label %wait
+wait:
+  %count = load atomic i64, ptr %count_at seq_cst, align 8
+  %all = icmp uge i64 %count, %wanted
+  br i1 %all, label %block, label %wait
+block:
+  %id = phi i64 [ %begin, %wait ], [ %next, %block ]
+  %row = mul i64 %id, 3
+  %first = add i64 %row, 1
+  %second = add i64 %row, 2
+  %third = add i64 %row, 3
+  %call_at = getelementptr i64, ptr %count_at, i64 %first
+  %thread_at = getelementptr i64, ptr %count_at, i64 %second
+  %memory_at = getelementptr i64, ptr %count_at, i64 %third
+  store i64 %call, ptr %call_at
+  store i64 %thread, ptr %thread_at
+  store i64 %memory, ptr %memory_at
+  %next = add i64 %id, 1
+  %more = icmp slt i64 %next, %end
+  br i1 %more, label %block, label %done
+done:
+  ret i32 0
+}}
+""",
+    scratch_bytes=64,
+)
+
+
 def launcher(
     code: Code, slot_count: int = 1, chunk: int = 0, assertions: tuple[str, ...] = ()
 ) -> Launcher:

@@ -13,10 +13,14 @@ from tests.device.kernels import (
     EMPTY,
     SAXPY,
     SCRATCHING,
+    WITNESS,
     Code,
     launcher,
 )
 from tileworkbench.compiler.device.host import launch, threads
+from tileworkbench.compiler.device.host.dispatch import dispatch
+from tileworkbench.compiler.device.host.dispatch_ir import CODE_WORD
+from tileworkbench.compiler.device.host.launch import _Record
 from tileworkbench.compiler.diagnostics import ArgumentError, DeviceAssertError
 from tileworkbench.compiler.runtime.scalars import scalar_encoder
 
@@ -70,6 +74,65 @@ def test_a_larger_team_gets_larger_scratch_memory(team: str) -> None:
     for count in (1, 2, 4, 8, 2):
         threads.set_num_threads(count)
         run((0,), 16)
+
+
+def witnesses(run: launch.Launcher, blocks: int, wanted: int) -> numpy.ndarray:
+    """For each block who ran it: call, thread, scratch memory; `wanted` calls wait for each
+    other."""
+    seen = numpy.zeros(1 + 3 * blocks, numpy.int64)
+    run((seen.ctypes.data, wanted), blocks)
+    return seen[1:].reshape(blocks, 3)
+
+
+def test_each_worker_begins_with_its_own_row_of_blocks(team: str) -> None:
+    run = launcher(WITNESS, 2, chunk=1)
+    first = witnesses(run, 3, wanted=3)
+    assert len(set(first[:, 1])) == 3
+    memory = first[:, 2] - first[0, 2]
+    numpy.testing.assert_array_equal(memory, run.stride * numpy.arange(3))
+    if team != "python":  # whose threads take turns
+        for _ in range(20):
+            numpy.testing.assert_array_equal(witnesses(run, 3, wanted=3)[:, 1], first[:, 1])
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_worker_takes_in_order_what_others_have_left(number: int) -> None:
+    run = launcher(WITNESS, 2)
+    seen = numpy.zeros(1 + 3 * 20, numpy.int64)
+    record = launched(run, 20, 3, (seen.ctypes.data, 0))
+    dispatch().work(record.address, number)
+    starts = (0, 6, 13, 20)  # of the three rows of blocks
+    rows = [range(*starts[at : at + 2]) for at in range(3)]
+    order = [block for at in range(3) for block in rows[(number + at) % 3]]
+    calls = seen[1:].reshape(20, 3)[:, 0]
+    assert list(numpy.argsort(calls, kind="stable")) == order
+
+
+def test_a_worker_too_many_takes_nothing() -> None:
+    run = launcher(WITNESS, 2)
+    seen = numpy.zeros(1 + 3 * 20, numpy.int64)
+    record = launched(run, 20, 3, (seen.ctypes.data, 0))
+    dispatch().work(record.address, 3)
+    assert not seen.any()
+
+
+def test_workers_stop_where_one_has_failed() -> None:
+    run = launcher(COUNT)
+    count = ctypes.c_int64(0)
+    record = launched(run, 90, 3, (ctypes.addressof(count),))
+    ctypes.c_int32.from_address(record.address + 8 * CODE_WORD).value = 7
+    for number in range(3):
+        dispatch().work(record.address, number)
+    assert count.value == 0
+
+
+def launched(run: launch.Launcher, blocks: int, threads: int, slots: tuple[int, ...]) -> _Record:
+    """A record with full queues, as a team gets it, that nobody has worked on."""
+    record = run._new_record(False, threads)
+    chunk = run.chunk_of(blocks, threads)
+    run._pack(record.buffer, run._offset, 0, run.stride, blocks, chunk, threads, *slots)
+    dispatch().reset(record.address)
+    return record
 
 
 @pytest.fixture

@@ -15,7 +15,12 @@ from typing import Any
 from tileworkbench.compiler.analysis.names import ascii_name
 from tileworkbench.compiler.device.host import processor
 from tileworkbench.compiler.device.host.dispatch import is_posix
-from tileworkbench.compiler.device.host.dispatch_ir import POOL_BYTES, SLOTS_WORD, dispatch_ir
+from tileworkbench.compiler.device.host.dispatch_ir import (
+    POOL_BYTES,
+    QUEUE_BYTES,
+    SLOTS_WORD,
+    dispatch_ir,
+)
 from tileworkbench.compiler.device.host.kernel import CpuKernel
 from tileworkbench.compiler.device.host.launch import is_worth_several
 from tileworkbench.compiler.device.host.llvm import (
@@ -140,6 +145,7 @@ class _Interface:
             "NAME": self.name,
             "MADE_FOR": self._made_for(),
             "POOL_BYTES": str(POOL_BYTES),
+            "QUEUE_BYTES": str(QUEUE_BYTES),
             "SLOTS_WORD": str(SLOTS_WORD),
             "SCRATCH_BYTES": str(-(-module.scratch_bytes // 4096) * 4096),
             "IS_SHORT": str(int(not is_worth_several(self.kernel.estimated_ns))),

@@ -41,10 +41,11 @@ class Dispatch:
     """
 
     run_serial: Callable[[int], int]
-    work: Callable[[int], None]
+    reset: Callable[[int], None]
+    work: Callable[[int, int], None]
     interrupt_flag: int
     never_flag: int
-    run_openmp: Callable[[int, int, int], int] | None
+    run_openmp: Callable[[int, int], int] | None
     run_sequence: Callable[[int, int, int], int] | None
     runners: tuple[int, int]  # addresses of what runs a record with OpenMP, and with a pool
     guard_enter: Callable[[], None] | None
@@ -81,9 +82,9 @@ def _load() -> Dispatch:
     pool = run_openmp = run_sequence = guard_enter = guard_leave = None
     runners = (0, 0)
     if posix:
-        run_openmp = function("tw_run_openmp", integer, pointer, pointer, integer)
+        run_openmp = function("tw_run_openmp", integer, pointer, pointer)
         run_sequence = function("tw_run_sequence", ctypes.c_int64, pointer, pointer, pointer)
-        runners = (address["tw_run_openmp"], address["tw_run_pool_of"])
+        runners = (address["tw_run_openmp"], address["tw_run_pool"])
         guard_enter = function("tw_guard_enter", None)
         guard_leave = function("tw_guard_leave", None)
         pool = Pool(
@@ -94,7 +95,8 @@ def _load() -> Dispatch:
         )
     return Dispatch(
         run_serial=function("tw_run_serial", integer, pointer),
-        work=function("tw_work", None, pointer),
+        reset=function("tw_reset", None, pointer),
+        work=function("tw_work", None, pointer, ctypes.c_int64),
         interrupt_flag=address["tw_interrupt_flag"],
         never_flag=address["tw_never_flag"],
         run_openmp=run_openmp,

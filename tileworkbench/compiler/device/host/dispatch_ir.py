@@ -6,102 +6,167 @@ It is compiled once per process. Everything here runs without Python's lock.
 A *launch record* is an array of 8-byte words; the first two cache lines are written by the
 workers::
 
-    0        next block to hand out
-    8        workers that have arrived (the number of the next one's scratch area)
-    9        first nonzero return code (i32)
-    10, 11   threads of an OpenMP region, and how many are done
-    16 entry, 17 arguments, 18 flag, 19 scratch, 20 bytes of scratch per worker, 21 blocks, 22
-    blocks handed out at once 23 ...   the argument slots (word 17 points here)
+    0        queues that have blocks left
+    8        first nonzero return code (i32)
+    9        workers of an OpenMP region that are done
+    10       the address of `omp_get_thread_num`
+    16 entry, 17 arguments, 18 flag, 19 queues, 20 scratch, 21 bytes of scratch per worker, 22
+    blocks, 23 blocks taken at once, 24 workers, 25 ...   the argument slots (word 17 points here)
+
+Each worker has a number, a part of the scratch memory and a *queue*: a cache line of the next and
+the last of a row of blocks. It takes those in order, then what others have left, in order too, so
+that the first block that has not begun never waits for a worker that is not there. The same worker
+gets the same blocks in each launch, whose data are in its core's caches then.
 
 A *pool* has a mutex, two condition variables, the current record ("job") and counters. Nobody waits
 for a worker that has not arrived: the submitting thread works too, then withdraws the job and waits
 only for those inside it.
 
-A *sequence* is an array of words: the number of its steps, where they are (pairs of a record and
-its number of threads), the number of its moves, where those are (triples of a word to write, the
+A *sequence* is an array of words: the number of its steps, where their records are, the number
+of its moves, where those are (triples of a word to write, the
 number of a base and an offset), and where the bases are.
 """
 
 from __future__ import annotations
 
-NEXT_WORD, ARRIVED_WORD, CODE_WORD = 0, 8, 9
-ENTRY_WORD, ARGUMENTS_WORD, FLAG_WORD, SCRATCH_WORD = 16, 17, 18, 19
-SLOTS_WORD = 23
+CODE_WORD = 8
+ENTRY_WORD, ARGUMENTS_WORD, FLAG_WORD, QUEUES_WORD, SCRATCH_WORD = 16, 17, 18, 19, 20
+SLOTS_WORD = 25
+QUEUE_BYTES = 64
 SEQUENCE_WORDS = 5
 POOL_BYTES = 512
 
 _LAUNCH = """
-%Record = type { i64, [7 x i64], i64, i32, i64, i64, [4 x i64], ptr, ptr, ptr, ptr, i64, i64, i64 }
+%Record = type {
+  i64, [7 x i64], i32, i64, ptr, [5 x i64], ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64
+}
+%Queue = type { i64, i64, [6 x i64] }
 
 @tw_interrupt_flag = global i32 0, align 64
 @tw_never_flag = global i32 0, align 64
 
-define void @tw_work(ptr %record) {
-  %next_at = getelementptr %Record, ptr %record, i64 0, i32 0
-  %arrived_at = getelementptr %Record, ptr %record, i64 0, i32 2
-  %code_at = getelementptr %Record, ptr %record, i64 0, i32 3
-  %entry_at = getelementptr %Record, ptr %record, i64 0, i32 7
-  %arguments_at = getelementptr %Record, ptr %record, i64 0, i32 8
-  %flag_at = getelementptr %Record, ptr %record, i64 0, i32 9
+; Fills the queues: of n workers the one with number i gets the i-th of n rows of blocks.
+define void @tw_reset(ptr %record) {
+entry:
+  %code_at = getelementptr %Record, ptr %record, i64 0, i32 2
+  %queues_at = getelementptr %Record, ptr %record, i64 0, i32 9
+  %blocks_at = getelementptr %Record, ptr %record, i64 0, i32 12
+  %workers_at = getelementptr %Record, ptr %record, i64 0, i32 14
+  %queues = load ptr, ptr %queues_at
+  %blocks = load i64, ptr %blocks_at
+  %workers = load i64, ptr %workers_at
+  store i32 0, ptr %code_at
+  br label %fill
+fill:
+  %worker = phi i64 [ 0, %entry ], [ %worker_next, %fill ]
+  %begin = phi i64 [ 0, %entry ], [ %end, %fill ]
+  %open = phi i64 [ 0, %entry ], [ %open_next, %fill ]
+  %worker_next = add i64 %worker, 1
+  %product = mul i64 %blocks, %worker_next
+  %end = udiv i64 %product, %workers
+  %begin_at = getelementptr %Queue, ptr %queues, i64 %worker, i32 0
+  %end_at = getelementptr %Queue, ptr %queues, i64 %worker, i32 1
+  store i64 %begin, ptr %begin_at
+  store i64 %end, ptr %end_at
+  %has_blocks = icmp ult i64 %begin, %end
+  %one = zext i1 %has_blocks to i64
+  %open_next = add i64 %open, %one
+  %more = icmp ult i64 %worker_next, %workers
+  br i1 %more, label %fill, label %done
+done:
+  store i64 %open_next, ptr %record
+  ret void
+}
+
+define void @tw_work(ptr %record, i64 %number) {
+entry:
+  %code_at = getelementptr %Record, ptr %record, i64 0, i32 2
+  %entry_at = getelementptr %Record, ptr %record, i64 0, i32 6
+  %arguments_at = getelementptr %Record, ptr %record, i64 0, i32 7
+  %flag_at = getelementptr %Record, ptr %record, i64 0, i32 8
+  %queues_at = getelementptr %Record, ptr %record, i64 0, i32 9
   %scratch_at = getelementptr %Record, ptr %record, i64 0, i32 10
   %stride_at = getelementptr %Record, ptr %record, i64 0, i32 11
-  %blocks_at = getelementptr %Record, ptr %record, i64 0, i32 12
   %chunk_at = getelementptr %Record, ptr %record, i64 0, i32 13
-  %entry = load ptr, ptr %entry_at
+  %workers_at = getelementptr %Record, ptr %record, i64 0, i32 14
+  %entry_point = load ptr, ptr %entry_at
   %arguments = load ptr, ptr %arguments_at
   %flag = load ptr, ptr %flag_at
+  %queues = load ptr, ptr %queues_at
   %base = load ptr, ptr %scratch_at
   %stride = load i64, ptr %stride_at
-  %blocks = load i64, ptr %blocks_at
   %chunk = load i64, ptr %chunk_at
-  %number = atomicrmw add ptr %arrived_at, i64 1 monotonic
+  %workers = load i64, ptr %workers_at
   %offset = mul i64 %number, %stride
   %scratch = getelementptr i8, ptr %base, i64 %offset
-  br label %take
+  %is_worker = icmp ult i64 %number, %workers
+  br i1 %is_worker, label %queue, label %done
+queue:
+  %owner = phi i64 [ %number, %entry ], [ %owner_next, %again ]
+  %next_at = getelementptr %Queue, ptr %queues, i64 %owner, i32 0
+  %end_at = getelementptr %Queue, ptr %queues, i64 %owner, i32 1
+  %end = load i64, ptr %end_at
+  br label %look
+look:
+  %failed = load atomic i32, ptr %code_at monotonic, align 4
+  %is_failed = icmp ne i32 %failed, 0
+  br i1 %is_failed, label %done, label %take
 take:
-  %begin = atomicrmw add ptr %next_at, i64 %chunk monotonic
-  %empty = icmp sge i64 %begin, %blocks
-  br i1 %empty, label %done, label %run
+  %first = atomicrmw add ptr %next_at, i64 %chunk monotonic
+  %is_empty = icmp sge i64 %first, %end
+  br i1 %is_empty, label %next, label %check
+check:
+  %sum = add i64 %first, %chunk
+  %is_last = icmp sge i64 %sum, %end
+  br i1 %is_last, label %close, label %run
+close:
+  %before = atomicrmw sub ptr %record, i64 1 monotonic
+  br label %run
 run:
-  %limit = add i64 %begin, %chunk
-  %over = icmp sgt i64 %limit, %blocks
-  %end = select i1 %over, i64 %blocks, i64 %limit
-  %code = call i32 %entry(ptr %arguments, i64 %begin, i64 %end, ptr %flag, ptr %scratch)
-  %good = icmp eq i32 %code, 0
-  br i1 %good, label %take, label %stop
+  %limit = phi i64 [ %sum, %check ], [ %end, %close ]
+  %code = call i32 %entry_point(
+    ptr %arguments, i64 %first, i64 %limit, ptr %flag, ptr %scratch)
+  %is_good = icmp eq i32 %code, 0
+  br i1 %is_good, label %ran, label %stop
+ran:
+  br i1 %is_last, label %next, label %look
+next:
+  %owner_more = add i64 %owner, 1
+  %is_beyond = icmp uge i64 %owner_more, %workers
+  %owner_next = select i1 %is_beyond, i64 0, i64 %owner_more
+  %open = load atomic i64, ptr %record monotonic, align 8
+  %none = icmp eq i64 %open, 0
+  %is_own = icmp eq i64 %owner_next, %number
+  %over = or i1 %none, %is_own
+  br i1 %over, label %done, label %again
+again:
+  br label %queue
 stop:
-  ; the first report wins, and no further block is handed out
-  %first = cmpxchg ptr %code_at, i32 0, i32 %code seq_cst seq_cst
-  store atomic i64 %blocks, ptr %next_at monotonic, align 8
+  ; the first report wins, and whoever sees it takes no further block
+  %won = cmpxchg ptr %code_at, i32 0, i32 %code seq_cst seq_cst
   br label %done
 done:
   ret void
 }
 
-define private void @reset(ptr %record) {
-  %arrived_at = getelementptr %Record, ptr %record, i64 0, i32 2
-  %code_at = getelementptr %Record, ptr %record, i64 0, i32 3
-  store i64 0, ptr %record
-  store i64 0, ptr %arrived_at
-  store i32 0, ptr %code_at
-  ret void
-}
-
 define i32 @tw_run_serial(ptr %record) {
-  call void @reset(ptr %record)
-  %chunk_at = getelementptr %Record, ptr %record, i64 0, i32 13
+  %entry_at = getelementptr %Record, ptr %record, i64 0, i32 6
+  %arguments_at = getelementptr %Record, ptr %record, i64 0, i32 7
+  %flag_at = getelementptr %Record, ptr %record, i64 0, i32 8
+  %scratch_at = getelementptr %Record, ptr %record, i64 0, i32 10
   %blocks_at = getelementptr %Record, ptr %record, i64 0, i32 12
+  %entry = load ptr, ptr %entry_at
+  %arguments = load ptr, ptr %arguments_at
+  %flag = load ptr, ptr %flag_at
+  %scratch = load ptr, ptr %scratch_at
   %blocks = load i64, ptr %blocks_at
-  store i64 %blocks, ptr %chunk_at
-  call void @tw_work(ptr %record)
-  %code_at = getelementptr %Record, ptr %record, i64 0, i32 3
-  %code = load i32, ptr %code_at
+  %code = call i32 %entry(ptr %arguments, i64 0, i64 %blocks, ptr %flag, ptr %scratch)
   ret i32 %code
 }
 """
 
 _POSIX = """
-%Pool = type { [128 x i8], [128 x i8], [128 x i8], i64, ptr, i64, i64, i64, i64 }
+%Pool = type { [128 x i8], [128 x i8], [128 x i8], i64, ptr, i64, i64, i64, i64, i64 }
 
 @old_action = private global [256 x i8] zeroinitializer, align 16
 @new_action = private global [256 x i8] zeroinitializer, align 16
@@ -126,9 +191,13 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 ; others run until all are done, within reason.
 define private void @work_of_team(ptr %record) {
 entry:
-  call void @tw_work(ptr %record)
-  %finished_at = getelementptr %Record, ptr %record, i64 0, i32 5
-  %threads_at = getelementptr %Record, ptr %record, i64 0, i32 4
+  %number_of_at = getelementptr %Record, ptr %record, i64 0, i32 4
+  %number_of = load ptr, ptr %number_of_at
+  %narrow = call i32 %number_of()
+  %number = zext i32 %narrow to i64
+  call void @tw_work(ptr %record, i64 %number)
+  %finished_at = getelementptr %Record, ptr %record, i64 0, i32 3
+  %threads_at = getelementptr %Record, ptr %record, i64 0, i32 14
   %threads = load i64, ptr %threads_at
   %before = atomicrmw add ptr %finished_at, i64 1 monotonic
   br label %look
@@ -147,24 +216,24 @@ done:
   ret void
 }
 
-; `parallel` is GOMP_parallel(function, data, threads, flags), the entry of libgomp that compilers
-; emit calls to; the OpenMP runtimes of LLVM and Intel export it too.
-define i32 @tw_run_openmp(ptr %record, ptr %parallel, i32 %threads) {
-  call void @reset(ptr %record)
-  %threads_at = getelementptr %Record, ptr %record, i64 0, i32 4
-  %wide = zext i32 %threads to i64
-  store i64 %wide, ptr %threads_at
-  %finished_at = getelementptr %Record, ptr %record, i64 0, i32 5
+; A team is two addresses: GOMP_parallel(function, data, threads, flags), the entry of libgomp that
+; compilers emit calls to, and omp_get_thread_num(); the OpenMP runtimes of LLVM and Intel export
+; both, too.
+define i32 @tw_run_openmp(ptr %record, ptr %team) {
+  call void @tw_reset(ptr %record)
+  %finished_at = getelementptr %Record, ptr %record, i64 0, i32 3
+  %number_of_at = getelementptr %Record, ptr %record, i64 0, i32 4
+  %threads_at = getelementptr %Record, ptr %record, i64 0, i32 14
+  %parallel = load ptr, ptr %team
+  %own_number_at = getelementptr ptr, ptr %team, i64 1
+  %number_of = load ptr, ptr %own_number_at
   store i64 0, ptr %finished_at
+  store ptr %number_of, ptr %number_of_at
+  %wide = load i64, ptr %threads_at
+  %threads = trunc i64 %wide to i32
   call void %parallel(ptr @work_of_team, ptr %record, i32 %threads, i32 0)
-  %code_at = getelementptr %Record, ptr %record, i64 0, i32 3
+  %code_at = getelementptr %Record, ptr %record, i64 0, i32 2
   %code = load atomic i32, ptr %code_at acquire, align 4
-  ret i32 %code
-}
-
-; As `tw_run_pool`, with the arguments of `tw_run_openmp`.
-define i32 @tw_run_pool_of(ptr %record, ptr %pool, i32 %threads) {
-  %code = call i32 @tw_run_pool(ptr %record, ptr %pool)
   ret i32 %code
 }
 
@@ -205,10 +274,9 @@ next:
   %ended = icmp uge i64 %s, %step_count
   br i1 %ended, label %good, label %step
 step:
-  %pair = mul i64 %s, 2
-  %record_at = getelementptr i64, ptr %steps, i64 %pair
-  %threads_at = getelementptr i64, ptr %record_at, i64 1
+  %record_at = getelementptr i64, ptr %steps, i64 %s
   %record = load ptr, ptr %record_at
+  %threads_at = getelementptr %Record, ptr %record, i64 0, i32 14
   %threads = load i64, ptr %threads_at
   %is_one = icmp ule i64 %threads, 1
   br i1 %is_one, label %serial, label %several
@@ -216,8 +284,7 @@ serial:
   %code_serial = call i32 @tw_run_serial(ptr %record)
   br label %ran
 several:
-  %threads_narrow = trunc i64 %threads to i32
-  %code_several = call i32 %runner(ptr %record, ptr %team, i32 %threads_narrow)
+  %code_several = call i32 %runner(ptr %record, ptr %team)
   br label %ran
 ran:
   %code = phi i32 [ %code_serial, %serial ], [ %code_several, %several ]
@@ -328,7 +395,8 @@ define void @tw_pool_close(ptr %pool) {
   ret void
 }
 
-; A worker's life. `seen` is the generation of the job that it has done already.
+; A worker's life; who submits a job is its number 0. `seen` is the generation of the job that it
+; has done already.
 define ptr @tw_pool_thread(ptr %pool) {
 entry:
   %wake = getelementptr %Pool, ptr %pool, i64 0, i32 1
@@ -339,6 +407,9 @@ entry:
   %closed_at = getelementptr %Pool, ptr %pool, i64 0, i32 7
   %spins_at = getelementptr %Pool, ptr %pool, i64 0, i32 8
   %spins = load i64, ptr %spins_at
+  %started_at = getelementptr %Pool, ptr %pool, i64 0, i32 9
+  %earlier = atomicrmw add ptr %started_at, i64 1 monotonic
+  %number = add i64 %earlier, 1
   br label %rest
 rest:
   %seen = phi i64 [ 0, %entry ], [ %generation, %finished ], [ %generation, %missed ]
@@ -382,7 +453,7 @@ work:
   %inside_more = add i64 %inside, 1
   store atomic i64 %inside_more, ptr %inside_at monotonic, align 8
   %c = call i32 @pthread_mutex_unlock(ptr %pool)
-  call void @tw_work(ptr %job)
+  call void @tw_work(ptr %job, i64 %number)
   call void @acquire(ptr %pool)
   %still = load i64, ptr %inside_at
   %inside_less = sub i64 %still, 1
@@ -411,15 +482,15 @@ entry:
   %busy_at = getelementptr %Pool, ptr %pool, i64 0, i32 6
   %spins_at = getelementptr %Pool, ptr %pool, i64 0, i32 8
   %spins = load i64, ptr %spins_at
-  %code_at = getelementptr %Record, ptr %record, i64 0, i32 3
-  call void @reset(ptr %record)
+  %code_at = getelementptr %Record, ptr %record, i64 0, i32 2
+  call void @tw_reset(ptr %record)
   call void @acquire(ptr %pool)
   %busy = load i64, ptr %busy_at
   %is_free = icmp eq i64 %busy, 0
   br i1 %is_free, label %post, label %alone
 alone:
   %b = call i32 @pthread_mutex_unlock(ptr %pool)
-  call void @tw_work(ptr %record)
+  call void @tw_work(ptr %record, i64 0)
   br label %result
 post:
   store i64 1, ptr %busy_at
@@ -427,7 +498,7 @@ post:
   %old = atomicrmw add ptr %generation_at, i64 1 seq_cst
   %c = call i32 @pthread_mutex_unlock(ptr %pool)
   %d = call i32 @pthread_cond_broadcast(ptr %wake)
-  call void @tw_work(ptr %record)
+  call void @tw_work(ptr %record, i64 0)
   call void @acquire(ptr %pool)
   store ptr null, ptr %job_at
   %f = call i32 @pthread_mutex_unlock(ptr %pool)
@@ -468,10 +539,12 @@ _PAUSES = {
     "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
 }
 
-PORTABLE_SYMBOLS = ("tw_run_serial", "tw_work", "tw_interrupt_flag", "tw_never_flag")
+PORTABLE_SYMBOLS = (
+    *("tw_run_serial", "tw_reset", "tw_work", "tw_interrupt_flag", "tw_never_flag"),
+)
 POSIX_SYMBOLS = (
     *("tw_guard_enter", "tw_guard_leave", "tw_pool_init", "tw_pool_close", "tw_pool_thread"),
-    *("tw_run_openmp", "tw_run_pool", "tw_run_pool_of", "tw_run_sequence"),
+    *("tw_run_openmp", "tw_run_pool", "tw_run_sequence"),
 )
 
 

@@ -32,23 +32,26 @@ SERIAL_BELOW_NS = 150_000
 WAKE_FROM_NS = 1_000_000
 _AWAKE_NS = 1_000_000
 PAGE = 4096
+_LINE = 64
 # Chunks per thread when the caller does not say: enough to even out blocks of unequal cost.
 _CHUNKS_PER_THREAD = 8
 _KEPT_ARENAS = 4
 
 
 class _Record:
-    """One launch record in memory, reused by launches that do not overlap in time."""
+    """One launch record in memory, with queues for `threads` workers; reused by launches that do
+    not overlap in time."""
 
-    __slots__ = ("address", "buffer", "memory")
+    __slots__ = ("address", "buffer", "memory", "threads")
 
-    def __init__(self, entry: int, flag: int, slot_count: int) -> None:
-        size = 8 * (words.SLOTS_WORD + slot_count)
-        self.memory = ctypes.create_string_buffer(size + 64)
-        self.address = -(-ctypes.addressof(self.memory) // 64) * 64
+    def __init__(self, entry: int, flag: int, slot_count: int, threads: int) -> None:
+        size = -(-8 * (words.SLOTS_WORD + slot_count) // _LINE) * _LINE
+        self.memory = ctypes.create_string_buffer(size + words.QUEUE_BYTES * threads + _LINE)
+        self.address = -(-ctypes.addressof(self.memory) // _LINE) * _LINE
         self.buffer = (ctypes.c_char * size).from_address(self.address)
-        arguments = self.address + 8 * words.SLOTS_WORD
-        struct.pack_into("=3q", self.buffer, 8 * words.ENTRY_WORD, entry, arguments, flag)
+        self.threads = threads
+        arguments, queues = self.address + 8 * words.SLOTS_WORD, self.address + size
+        struct.pack_into("=4q", self.buffer, 8 * words.ENTRY_WORD, entry, arguments, flag, queues)
 
 
 class _Arena:
@@ -145,7 +148,7 @@ class Launcher:
         self._run_serial = self._dispatch.run_serial
         self._free: dict[bool, list[_Record]] = {True: [], False: []}
         self._offset = 8 * words.SCRATCH_WORD
-        self._pack = struct.Struct(f"={4 + slot_count}q").pack_into
+        self._pack = struct.Struct(f"={5 + slot_count}q").pack_into
 
     def __call__(
         self, slots: Sequence[int], blocks: int, estimated_ns: float | None = None
@@ -166,14 +169,16 @@ class Launcher:
         guarded = not self._brief and get_ident() == main_thread().ident
         run = self._run if guarded else self._run_team
         records = self._free[guarded]
-        record = records.pop() if records else self._new_record(guarded)
+        record = records.pop() if records else self._new_record(guarded, threads)
+        if record.threads < threads:
+            record = self._new_record(guarded, threads)
         if self.stride == 0:
-            self._pack(record.buffer, self._offset, 0, 0, blocks, chunk, *slots)
+            self._pack(record.buffer, self._offset, 0, 0, blocks, chunk, threads, *slots)
             code = run(record.address, threads)
         else:
             arena = self._arena(threads)
             base, stride = arena.address, self.stride
-            self._pack(record.buffer, self._offset, base, stride, blocks, chunk, *slots)
+            self._pack(record.buffer, self._offset, base, stride, blocks, chunk, threads, *slots)
             code = run(record.address, threads)
             _give_arena(arena)
         records.append(record)
@@ -191,9 +196,9 @@ class Launcher:
         """The blocks that a thread takes at a time."""
         return self._chunk or -(-blocks // (threads * _CHUNKS_PER_THREAD))
 
-    def _new_record(self, guarded: bool) -> _Record:
+    def _new_record(self, guarded: bool, threads: int) -> _Record:
         flag = self._dispatch.interrupt_flag if guarded else self._dispatch.never_flag
-        return _Record(self._native.address, flag, self._slot_count)
+        return _Record(self._native.address, flag, self._slot_count, threads)
 
     def _arena(self, threads: int) -> _Arena:
         size = self.stride * threads

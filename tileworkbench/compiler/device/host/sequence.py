@@ -50,19 +50,18 @@ class _Frame:
     def __init__(self, steps: Sequence[Step], base_count: int, arena_bytes: int, flag: int) -> None:
         self.threads = 0
         self._steps = steps
-        self._scratch = bytearray()
+        self._queues = self._scratch = bytearray()
         sizes = [-(-8 * (words.SLOTS_WORD + len(step.slots)) // _LINE) * _LINE for step in steps]
         places = sum(len(step.slots) for step in steps)
-        tables = 8 * (words.SEQUENCE_WORDS + 2 * len(steps) + 3 * places + base_count + 1)
+        tables = 8 * (words.SEQUENCE_WORDS + len(steps) + 3 * places + base_count + 1)
         self._memory = bytearray(sum(sizes) + tables + arena_bytes + 4 * _LINE)
-        start = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
-        at = -(-start // _LINE) * _LINE
+        at = _aligned(self._memory, _LINE)
         self.records = []
         for size in sizes:
             self.records.append(at)
             at += size
         self.address, at = at, at + 8 * words.SEQUENCE_WORDS
-        self._pairs, at = at, at + 16 * len(steps)
+        listed, at = at, at + 8 * len(steps)
         moves, at = at, at + 24 * places
         self.bases = (ctypes.c_int64 * (base_count + 1)).from_address(at)
         arena = -(-(at + 8 * (base_count + 1)) // _LINE) * _LINE
@@ -73,27 +72,27 @@ class _Frame:
             _write(record + 8 * words.ENTRY_WORD, step.launcher.entry, first, flag)
             for place, (base, offset) in enumerate(step.slots):
                 triples += [first + 8 * place, base, offset]
+        _write(listed, *self.records)
         _write(moves, *triples)
-        _write(self.address, len(steps), self._pairs, places, moves, at)
+        _write(self.address, len(steps), listed, places, moves, at)
 
     def set_threads(self, threads: int) -> None:
-        """Write how many threads run each step."""
+        """Write how many threads run each step. The queues are those of all steps, as only one
+        runs at a time."""
         counts, needed = [], 0
         for step in self._steps:
             several = step.blocks > 1 and launch.is_worth_several(step.estimated_ns)
             counts.append(min(threads, step.blocks) if several else 1)
             needed = max(needed, counts[-1] * step.launcher.stride)
+        queues = bytearray(words.QUEUE_BYTES * threads + _LINE)
         scratch = bytearray(needed + launch.PAGE if needed else 0)
-        start = ctypes.addressof(ctypes.c_char.from_buffer(scratch)) if needed else 0
-        base = -(-start // launch.PAGE) * launch.PAGE
-        pairs = []
+        queues_at = _aligned(queues, _LINE)
+        base = _aligned(scratch, launch.PAGE) if needed else 0
         for record, step, count in zip(self.records, self._steps, counts, strict=True):
             chunk = step.launcher.chunk_of(step.blocks, count)
-            at = record + 8 * words.SCRATCH_WORD
-            _write(at, base, step.launcher.stride, step.blocks, chunk)
-            pairs += [record, count]
-        _write(self._pairs, *pairs)
-        self._scratch, self.threads = scratch, threads
+            at = record + 8 * words.QUEUES_WORD
+            _write(at, queues_at, base, step.launcher.stride, step.blocks, chunk, count)
+        self._queues, self._scratch, self.threads = queues, scratch, threads
 
 
 class LaunchSequence:
@@ -180,6 +179,12 @@ class LaunchSequence:
             raise interrupted(self._steps[0].launcher.kernel_name) from None
         finally:
             native.guard_leave()
+
+
+def _aligned(memory: bytearray, bytes_: int) -> int:
+    """The first address in `memory` that is a multiple of `bytes_`."""
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    return -(-start // bytes_) * bytes_
 
 
 def _write(address: int, *numbers: int) -> None:

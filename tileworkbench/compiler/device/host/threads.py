@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import struct
 import sys
 import threading
 from collections.abc import Callable
@@ -36,7 +35,7 @@ class Team(Protocol):
 
     def run(self, record: int, threads: int) -> int:
         """Execute the record at address `record` with at most `threads` threads, the caller's
-        included.
+        included: as many as it has queues.
 
         Returns when no thread is inside it any more: the first nonzero return code, or 0.
         """
@@ -45,18 +44,19 @@ class Team(Protocol):
 
 class OpenMPTeam:
     """The workers of an OpenMP runtime, reached through the entry point that compiled regions
-    use."""
+    use; `functions` are the addresses of GOMP_parallel and omp_get_thread_num."""
 
-    def __init__(self, parallel: int) -> None:
+    def __init__(self, functions: tuple[int, int]) -> None:
         run = dispatch().run_openmp
         if run is None:
             raise OSError("this system has no POSIX threads")
-        self._parallel = parallel
+        self._functions = (ctypes.c_int64 * 2)(*functions)
+        self._address = ctypes.addressof(self._functions)
         self._run = run
-        self.native = (dispatch().runners[0], parallel)  # for a sequence
+        self.native = (dispatch().runners[0], self._address)  # for a sequence
 
     def run(self, record: int, threads: int) -> int:
-        return self._run(record, self._parallel, threads)
+        return self._run(record, self._address)
 
 
 class PoolTeam:
@@ -97,30 +97,29 @@ class PythonTeam:
         from concurrent.futures import ThreadPoolExecutor
 
         self.threads = threads
-        self._work = dispatch().work
+        self._reset, self._work = dispatch().reset, dispatch().work
         self._flag = ctypes.c_int32.from_address(dispatch().interrupt_flag)
         self._executor = ThreadPoolExecutor(max(1, threads - 1), "tileworkbench")
 
     def run(self, record: int, threads: int) -> int:
-        header = (ctypes.c_char * (8 * CODE_WORD + 8)).from_address(record)
-        struct.pack_into(f"={CODE_WORD + 1}q", header, 0, *[0] * (CODE_WORD + 1))
+        self._reset(record)
         job = _Job()
         try:
-            for _ in range(threads - 1):
-                self._executor.submit(self._help, job, record)
-            self._work(record)
+            for number in range(1, threads):
+                self._executor.submit(self._help, job, record, number)
+            self._work(record, 0)
         finally:
             self._finish(job)
-        return int(struct.unpack_from("=i", header, 8 * CODE_WORD)[0])
+        return ctypes.c_int32.from_address(record + 8 * CODE_WORD).value
 
     def close(self) -> None:
         """End the threads when they have nothing to do."""
         self._executor.shutdown(wait=False)
 
-    def _help(self, job: _Job, record: int) -> None:
+    def _help(self, job: _Job, record: int, number: int) -> None:
         if job.enter():
             try:
-                self._work(record)
+                self._work(record, number)
             finally:
                 job.leave()
 
@@ -209,9 +208,9 @@ def _replace_team(threads: int) -> Team:
         return old
     _team_saw_torch = _loaded_torch() is not None
     native = dispatch().pool is not None
-    parallel = find_openmp() if native and not _is_forked else None
-    if parallel is not None:
-        _team = OpenMPTeam(parallel)
+    openmp = find_openmp() if native and not _is_forked else None
+    if openmp is not None:
+        _team = OpenMPTeam(openmp)
     elif native:
         _team = PoolTeam(threads)
     else:
@@ -221,9 +220,9 @@ def _replace_team(threads: int) -> Team:
     return _team
 
 
-def find_openmp() -> int | None:
-    """Address of ``GOMP_parallel`` in an OpenMP runtime that this process has mapped, torch's if
-    there are several."""
+def find_openmp() -> tuple[int, int] | None:
+    """Addresses of `GOMP_parallel` and `omp_get_thread_num` in an OpenMP runtime that this process
+    has mapped, torch's if there are several."""
     try:
         lines = _MAPS.read_text().splitlines()
     except OSError:
@@ -234,10 +233,13 @@ def find_openmp() -> int | None:
     runtimes = [path for path in paths if path.rsplit("/", 1)[-1].startswith(names)]
     for path in sorted(runtimes, key=lambda path: ("torch" not in path, path)):
         try:
-            function = ctypes.CDLL(path).GOMP_parallel
+            library = ctypes.CDLL(path)
+            functions = library.GOMP_parallel, library.omp_get_thread_num
         except (OSError, AttributeError):
             continue
-        return ctypes.cast(function, ctypes.c_void_p).value
+        parallel, number = (ctypes.cast(each, ctypes.c_void_p).value for each in functions)
+        if parallel and number:
+            return parallel, number
     return None
 
 
