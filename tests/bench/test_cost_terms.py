@@ -177,6 +177,7 @@ def test_what_is_loaded_and_stored_goes_both_ways() -> None:
     (grid,) = grids(lowered_as_written(kernel))
     moved = {buffer.name: bytes_ for (_, buffer), bytes_ in grid.block.moved.items()}
     assert moved == {"X": 2 * 512 * 4, "Y": 512 * 4}
+    assert not grid.block.written  # X need not be fetched to be stored
     (fetched,) = Reused(grid.loop, {}, 1024.0).tile_misses().values()
     assert fetched == pytest.approx(2 * 1.3 * 512 * 4)
 

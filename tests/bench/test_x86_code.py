@@ -172,6 +172,57 @@ def test_of_what_an_operation_may_load_the_size_tells() -> None:
     assert [each.address for each in loads] == ["%own", "%at"]
 
 
+def test_a_load_without_a_number_is_of_what_uses_it() -> None:
+    """LLVM writes no number where it knows none, so it seems to be of the load before."""
+    body = BODY.replace(
+        "  %y = fmul <16 x float> %x, %x",
+        "  %there = getelementptr float, ptr %p1, i64 %i\n"
+        "  %other = load <16 x float>, ptr %there, align 4\n  %y = fmul <16 x float> %x, %other",
+    )
+    second = "\tvmovups\t(%rsi,%rax,4), %zmm5\n\t.loc\t1 8 0\n\tvmulps\t%zmm5, %zmm0, %zmm1\n"
+    text = TEXT.replace("\t.loc\t1 7 0\n", second, 1)
+    loads = accesses(code_of(body=body, text=text)["loop"])[:2]
+    assert [each.address for each in loads] == ["%at", "%there"]
+    same = text.replace("(%rsi,%rax,4)", "64(%rdi,%rax,4)")  # another part of a large value
+    loads = accesses(code_of(body=body, text=same)["loop"])[:2]
+    assert [(each.address, each.offset) for each in loads] == [("%at", 0), ("%at", 64)]
+
+
+def test_two_values_of_an_operation_begin_at_their_own_addresses() -> None:
+    """Though both are addressed by the same registers."""
+    body = BODY.replace(
+        "  %y = fmul <16 x float> %x, %x",
+        "  %one = load float, ptr %own, align 4\n"
+        "  %first = insertelement <16 x float> poison, float %one, i64 0\n"
+        "  %all = shufflevector <16 x float> %first, <16 x float> poison, <16 x i32> "
+        "zeroinitializer\n  %y = fmul <16 x float> %x, %all",
+    )
+    pair = "\t.loc\t1 8 0\n\tvbroadcastss\t(%rdi,%rax,4), %zmm6\n"
+    pair += "\t.loc\t1 10 0\n\tvfmadd231ps\t2432(%rdi,%rax,4), %zmm6, %zmm1\n"
+    text = TEXT.replace("\tvmovups\t(%rdi,%rax,4), %zmm0\n", "").replace("\t.loc\t1 7 0\n", pair, 1)
+    one, all_ = accesses(code_of(body=body, text=text)["loop"])[:2]
+    assert [(each.address, each.offset) for each in (one, all_)] == [("%own", 0), ("%at", 0)]
+
+
+def test_parts_of_a_value_are_apart_though_their_numbers_differ() -> None:
+    """What uses each of them has a number of its own."""
+    shuffles = "".join(
+        f"  %part{at} = shufflevector <16 x float> %x, <16 x float> poison, <8 x i32> "
+        f"<{', '.join(f'i32 {8 * at + lane}' for lane in range(8))}>\n"
+        for at in range(2)
+    )
+    body = BODY.replace("  %y = fmul", f"{shuffles}  %y = fmul")
+    text = TEXT.replace(
+        "\t.loc\t1 5 0\n\tvmovups\t(%rdi,%rax,4), %zmm0\n",
+        "\t.loc\t1 6 0\n\tvmovups\t-64(%rdi,%rax,4), %ymm0\n"
+        "\t.loc\t1 6 0\n\tvaddps\t%ymm0, %ymm0, %ymm2\n"
+        "\t.loc\t1 7 0\n\tvmovups\t-32(%rdi,%rax,4), %ymm3\n"
+        "\t.loc\t1 7 0\n\tvaddps\t%ymm3, %ymm3, %ymm4\n",
+    )
+    loads = accesses(code_of(body=body, text=text)["loop"])[:2]
+    assert [(each.address, each.offset) for each in loads] == [("%at", 0), ("%at", 32)]
+
+
 def test_what_has_a_load_of_its_own_is_no_part() -> None:
     """Of two vectors that are added one is loaded before, the other with the sum."""
     body = BODY.replace(

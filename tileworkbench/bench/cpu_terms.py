@@ -164,6 +164,15 @@ def touched(stmt: st.Stmt, varying: frozenset[Var] | None = None) -> Iterator[Bu
         yield stmt.buffer
 
 
+Element = tuple[Buffer, tuple[Expr, ...]]
+"""A tensor or tile, and the indices of one of its elements."""
+
+
+def loaded_elements(stmt: st.Stmt) -> set[Element]:
+    """What a statement loads; what it stores there need not be fetched for that."""
+    return {(node.buffer, node.indices) for node in walk(stmt) if isinstance(node, ir.Load)}
+
+
 def operations(value: Expr) -> int:
     """Instructions of an expression of single elements; addresses are stepped with the loops."""
     if isinstance(value, ir.Load):

@@ -12,6 +12,7 @@ from tileworkbench.bench.cpu_block import BlockWork, Env, GridWork
 from tileworkbench.bench.cpu_ports import Piece, Ports, division_spare, overlap, scalar_ns, waits
 from tileworkbench.bench.cpu_reuse import Reused
 from tileworkbench.bench.cpu_terms import (
+    Element,
     carrier,
     covers,
     function,
@@ -20,6 +21,7 @@ from tileworkbench.bench.cpu_terms import (
     is_pattern,
     is_power_of_two,
     is_product,
+    loaded_elements,
     moving_tiles,
     of_tile,
     operations,
@@ -220,7 +222,8 @@ class Walker:
             self.one(stmt, times, site)
         for buffer in touched(stmt):
             self.block.move(site, buffer, times * lanes * buffer.dtype.bytes)
-        self.block.write(site, stmt.buffer, times * lanes * stmt.buffer.dtype.bytes)
+        if (stmt.buffer, stmt.indices) not in loaded_elements(stmt):
+            self.block.write(site, stmt.buffer, times * lanes * stmt.buffer.dtype.bytes)
 
     def ramp(self, stmt: st.Store | st.Atomic, lanes: int, times: float, site: int) -> None:
         """A statement on the lanes of a `Ramp`; a tile that it covers whole is in registers."""
@@ -272,11 +275,12 @@ class Walker:
         """A loop that is executed as one vector."""
         lanes = const_int(loop.stop) or 1
         varying, seen = {loop.var}, set[Expr]()
-        ports, written = Ports(self.rates), set[tuple[Buffer, tuple[Expr, ...]]]()
+        ports, written, loaded = Ports(self.rates), set[Element](), set[Element]()
         for stmt in loop.body.stmts if isinstance(loop.body, st.Seq) else (loop.body,):
             at = getattr(stmt, "site", 0) or site
             if isinstance(stmt, st.Let) and depends_on(stmt.value, frozenset(varying)):
                 varying.add(stmt.var)
+            loaded |= loaded_elements(stmt) - written
             for node in walk(stmt):
                 if isinstance(node, Expr) and node not in seen:
                     seen.add(node)
@@ -291,7 +295,8 @@ class Walker:
             if isinstance(stmt, st.Store):
                 self.access(ports, STORE, stmt.buffer, stmt.indices, loop.var, lanes, at)
                 written.add((stmt.buffer, stmt.indices))
-                if depends_on(stmt, frozenset(varying)):
+                is_first = (stmt.buffer, stmt.indices) not in loaded
+                if is_first and depends_on(stmt, frozenset(varying)):
                     self.block.write(at, stmt.buffer, times * lanes * stmt.buffer.dtype.bytes)
                 self.wait(CHAIN if self.stays(stmt.buffer, lanes) else FORWARD, stmt, at)
             for buffer in touched(stmt, frozenset(varying)):

@@ -144,9 +144,10 @@ class _Source:
 
     def coded(self, block: _Block) -> Iterator[Coded]:
         """The operations of a block with what they access."""
-        lines = [self.line(block.operations, at) for at in range(len(block.operations))]
+        pointers = _pointers([each for each, _ in block.operations])
+        strays = _strays(block.operations, pointers)
+        lines = [self.line(block.operations, at, at in strays) for at in range(len(pointers))]
         pairs = [(each, line) for (each, _), line in zip(block.operations, lines, strict=True)]
-        pointers = _pointers([each for each, _ in pairs])
         accesses = {
             at: _Access(operation.instruction, operation.memory, line, pointer)
             for at, ((operation, line), pointer) in enumerate(zip(pairs, pointers, strict=True))
@@ -158,13 +159,15 @@ class _Source:
             place = all_.place(accesses[at]) if at in accesses else ("", 0)
             yield Coded(operation.instruction, source, *place, _slot(operation.memory))
 
-    def line(self, operations: Sequence[tuple[Operation, int]], at: int) -> int:
-        """The line of an operation. That of what is loaded by itself, if it is not a load's, is
+    def line(self, operations: Sequence[tuple[Operation, int]], at: int, is_stray: bool) -> int:
+        """The line of an operation. That of what is loaded by itself, if it is not its load's, is
         that of what uses it.
         """
         operation, line = operations[at]
         each, source = operation.instruction, self.instructions.get(line)
-        if source is None or operation.memory is None or _address(source, each.op):
+        if source is None or operation.memory is None:
+            return line
+        if _address(source, each.op) and not is_stray:
             return line
         if each.detail != LOADED:
             return line
@@ -193,11 +196,6 @@ class _Access:
     line: int
     pointer: _Pointer
 
-    @property
-    def group(self) -> tuple[_Pointer, int, str]:
-        """Of what other accesses to parts of the same value have as well."""
-        return self.pointer, self.line, self.operation.op
-
 
 class _Accesses:
     """The accesses of a block."""
@@ -205,30 +203,39 @@ class _Accesses:
     def __init__(self, source: _Source, accesses: Sequence[_Access]) -> None:
         self.source = source
         self.apart = {each.line for each in accesses if each.operation.detail == LOADED}
-        self.first: dict[tuple[_Pointer, int, str], int] = {}  # displacements
-        for each in accesses:
-            at = each.memory.displacement
-            self.first[each.group] = min(self.first.get(each.group, at), at)
-        # The address of an access whose line tells it, and its displacement.
-        self.known: dict[_Pointer, tuple[str, int]] = {}
+        # The first displacement at which a pointer is the address of a name; large values are
+        # accessed in parts.
+        self.first: dict[tuple[_Pointer, str], int] = {}
+        self.known: dict[_Pointer, str] = {}  # the name of an address whose line tells it
         for each in accesses:
             if own := self.own(each):
-                self.known.setdefault(each.pointer, (own, self.first[each.group]))
+                self.known.setdefault(each.pointer, own)
+                self.note(each, own)
+        for each in accesses:
+            if not self.told(each):
+                self.note(each, self.likely(each))
+
+    def note(self, access: _Access, name: str) -> None:
+        """An access to the address of a name, by what tells the address."""
+        at, key = access.memory.displacement, (access.pointer, name)
+        self.first[key] = min(self.first.get(key, at), at)
 
     def own(self, access: _Access) -> str:
         """The name of an address where the access is made of a load or store."""
         made = self.source.instructions.get(access.line)
         return _address(made, access.operation.op) if made else ""
 
-    def place(self, access: _Access) -> tuple[str, int]:
-        """The name of an address, and how many bytes behind it an access is: where its line tells
-        nothing, as many as it is apart from one with the same registers.
+    def told(self, access: _Access) -> str:
+        """The name of an address that is told by its line, or by that of an access with the same
+        registers; what has no line of its own on the stack was put there by LLVM.
         """
-        begin, address = self.first[access.group], self.own(access)
-        # What has no line of its own on the stack was put there by LLVM.
-        if not address and access.pointer in self.known and access.memory.base not in _STACK:
-            address, begin = self.known[access.pointer]
-        return address or self.likely(access), access.memory.displacement - begin
+        is_known = access.memory.base not in _STACK
+        return self.own(access) or (self.known.get(access.pointer, "") if is_known else "")
+
+    def place(self, access: _Access) -> tuple[str, int]:
+        """The name of an address, and how many bytes behind it an access is."""
+        name = self.told(access) or self.likely(access)
+        return name, access.memory.displacement - self.first[access.pointer, name]
 
     def likely(self, access: _Access) -> str:
         """The name of the address of what the instruction at a line loads: of as many bytes, and
@@ -263,6 +270,20 @@ def _pointers(operations: Sequence[Operation]) -> list[_Pointer | None]:
         if each.instruction.name:  # a store changes no register
             changes[each.instruction.name] += 1
     return pointers
+
+
+def _strays(
+    operations: Sequence[tuple[Operation, int]], pointers: Sequence[_Pointer | None]
+) -> set[int]:
+    """What is loaded by itself, from elsewhere than the load before it whose line it has: LLVM
+    writes none in front of an instruction that it does not know the line of.
+    """
+    first: dict[int, _Pointer | None] = {}
+    return {
+        at
+        for at, ((each, line), pointer) in enumerate(zip(operations, pointers, strict=True))
+        if each.instruction.detail == LOADED and first.setdefault(line, pointer) != pointer
+    }
 
 
 def _address(source: Instruction, op: str) -> str:
