@@ -426,8 +426,7 @@ def test_the_same_of_what_is_loaded_again_is_computed_once() -> None:
 
     of = core(16.0, division=100.0, sqrt=100.0)
     once, twice = (
-        cycles(roots(between), of)
-        for between in ("", "store <16 x float> %a, ptr %p1, align 4")
+        cycles(roots(between), of) for between in ("", "store <16 x float> %a, ptr %p1, align 4")
     )
     assert twice == pytest.approx(2 * once, rel=0.05)
 
@@ -439,6 +438,10 @@ def host() -> Core:
     assert peak is not None
     fused_ns = 2 * isa.lanes(4) / peak.value
     return Core(operation_rates(), isa.vector_bits, fused_ns, {}, isa.fma)
+
+
+def test_what_operations_usually_take_is_no_less_than_at_best() -> None:
+    assert 1.0 <= operation_rates().usual < 2.0
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import tileworkbench.language as T
 from tileworkbench.bench import cpu_work
 from tileworkbench.bench.ceilings import LEVELS, TYPES
 from tileworkbench.bench.memory_rates import LOAD, assumed_memory
-from tileworkbench.bench.operation_rates import OperationRates, assumed_rates
-from tileworkbench.bench.points import Ceiling, Machine
+from tileworkbench.bench.operation_rates import USUAL, OperationRates, assumed_rates
+from tileworkbench.bench.points import PEAK, Ceiling, Machine
 from tileworkbench.bench.tensor_time import part_of_both
 from tileworkbench.bench.time_model import Prediction, norm, predict_time, share_alone
 from tileworkbench.compiler.device.host import processor, threads
@@ -37,6 +37,30 @@ def test_a_product_takes_its_operations_at_the_peak() -> None:
     assert arithmetic < found.compute_us < 1.25 * arithmetic
     assert 0 < found.packing_us < 0.2 * arithmetic
     assert found.total_us > found.compute_us + found.packing_us
+
+
+def test_cores_take_as_long_as_they_usually_do() -> None:
+    """Not memory, whose usual rates are measured."""
+    lowered = tw.compile(softmax(256, 1024)).stats.lowered
+    rates = assumed_rates(0.3)
+    slow = OperationRates({**rates.vector_ns, USUAL: 1.5})
+    best, usual = (predict_time(lowered, MACHINE, 1, "", each) for each in (rates, slow))
+    assert usual.compute_us == pytest.approx(1.5 * best.compute_us)
+    assert usual.memory_us == pytest.approx(best.memory_us)
+
+
+def test_busy_cores_may_be_slower_than_one() -> None:
+    """As where two threads share a core: its peak is that of both."""
+    shared = [
+        replace(each, value=each.value / 2) if each.unit == PEAK and each.threads == 2 else each
+        for each in MACHINE.ceilings
+    ]
+    lowered = tw.compile(matmul(512, 512, 512)).stats.lowered
+    alone, together = (
+        predict_time(lowered, replace(MACHINE, ceilings=ceilings), 2).compute_us
+        for ceilings in (MACHINE.ceilings, tuple(shared))
+    )
+    assert together == pytest.approx(2 * alone)
 
 
 def test_twice_the_depth_takes_twice_the_time() -> None:

@@ -172,3 +172,10 @@ def test_elements_and_lanes_of_vectors_do_not_cross() -> None:
         "vmovaps %zmm1, %zmm2 {%k1}",
     ):
         assert not {name for name, _ in cost_of(text).busy} & {INWARD, OUTWARD}
+
+
+def test_tiles_come_late() -> None:
+    """As Intel's manual says, in cycles."""
+    late = {"tdpbf16ps %tmm1, %tmm2, %tmm3": 52, "tileloadd (%rdi,%rax), %tmm1": 45}
+    for text, cycles in late.items():
+        assert cost_of(text).latencies == (CORE.cycles(cycles),)

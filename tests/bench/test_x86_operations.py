@@ -153,3 +153,10 @@ def test_the_widest_register_decides(name: str, lanes: int, is_float: bool) -> N
 )
 def test_parts_of_registers(part: str, whole: str) -> None:
     assert register(part) == whole
+
+
+def test_a_product_of_tiles_adds_to_its_result() -> None:
+    """It waits for the sums, too, and takes as long as Intel's manual says (52 cycles)."""
+    (product,) = operations_of("tdpbf16ps", "%tmm7, %tmm4, %tmm1")
+    assert product.instruction.name == "tmm1"
+    assert set(product.instruction.args) == {"tmm7", "tmm4", "tmm1"}

@@ -82,7 +82,10 @@ _ASSUMED: Mapping[str, float] = {
 }
 
 OPERATIONS = frozenset(_ASSUMED)
-"""The names of all that is measured."""
+"""The names of all operations that are measured."""
+
+USUAL = "usual"
+"""How many times as long as at best operations usually take: clocks of cores change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,11 @@ class OperationRates:
     def of(self, name: str) -> float:
         """The time of an operation or function; of one that has none of its own, that of `erf`."""
         return self.vector_ns.get(name, self.vector_ns["erf"])
+
+    @property
+    def usual(self) -> float:
+        """How many times as long as these operations usually take."""
+        return self.vector_ns.get(USUAL, 1.0)
 
     @property
     def window(self) -> float:

@@ -198,6 +198,14 @@ class _Model:
         ceiling = self.machine.find(dtype, PEAK, 1)
         return ceiling.value if ceiling else 1.0
 
+    def slower(self, threads: int) -> float:
+        """How many times as long as one core at its best so many usually take: the more are busy,
+        the lower is their clock.
+        """
+        one, all_ = (self.machine.find("float32", PEAK, count) for count in (1, threads))
+        busy = max(threads * one.value / all_.value, 1.0) if one and all_ else 1.0
+        return busy * self.rates.usual
+
     def line(self, site: int) -> int:
         """The line of a site in the kernel's own text, 0 elsewhere."""
         return line_in(self.file, self.lowered.span(site))
@@ -209,10 +217,12 @@ class _Model:
         rounds = math.ceil(blocks / workers)
         busy = blocks / (threads * rounds)  # part of the cores' time in which they have a block
         self.launch_site = self.launch_site or grid.site
-        asked = {
-            key: operations / self.peak(key[1]) for key, operations in block.products.items()
-        }
-        work = self.blocks.block_work(f"{self.entries[number]}_block", walked(blocks))
+        asked = {key: operations / self.peak(key[1]) for key, operations in block.products.items()}
+        slower = self.slower(workers)
+        work = [
+            each.scaled(1.0, slower)
+            for each in self.blocks.block_work(f"{self.entries[number]}_block", walked(blocks))
+        ]
         code_ns = sum(each.time_ns for each in work)
         for each in work:
             moved = {name: size * blocks for name, size in each.bytes_.items()}

@@ -47,6 +47,9 @@ _GATHERING, _GATHERED = 20.0, 2.5  # cycles of a gather; instructions of each la
 _INTEGERS = 4.0  # integers in a cycle
 _ONE_OF_MANY = 0.5  # a quotient or root of one element takes so much of a vector's
 _TILE_ROWS = amx.ROWS
+# Cycles until a tile is there that is loaded, and one of sums (Intel 64 and IA-32 Optimization
+# Reference Manual, "Intel AMX instructions throughput and latency").
+_TILE_LOADED, _TILE_MULTIPLIED = 45.0, 52.0
 LATE = 4.0  # quotients and roots, in additions
 
 Busy = tuple[tuple[str, float], ...]
@@ -178,11 +181,12 @@ class CoreCosts(ABC):
     def tile_products(self, name: str) -> Cost:
         """AMX: sixteen rows by sixteen columns of sums, sixteen registers of operands each."""
         time_ns = self.core.tiles_ns["bfloat16" if "bf16" in name else "int8"]
-        return Cost(((MULTIPLY, time_ns),), 1.0, (time_ns,))
+        return Cost(((MULTIPLY, time_ns),), 1.0, (self.core.cycles(_TILE_MULTIPLIED),))
 
     def tile_moved(self, port: str, operation: str) -> Cost:
         """AMX: a tile is loaded or stored a row after the other."""
-        return Cost(((port, _TILE_ROWS * self.core.rates.of(operation)),), 1.0)
+        late = self.core.cycles(_TILE_LOADED) if port == LOADS else 0.0
+        return Cost(((port, _TILE_ROWS * self.core.rates.of(operation)),), 1.0, (late,))
 
     def divides(self, each: Instruction, operation: str, additions: float) -> Cost:
         """A quotient or root of floats, which takes as long as so many additions."""

@@ -44,7 +44,7 @@ _SPREADS = re.compile(r"v(p?broadcast|movddup)")  # by a load itself
 _CLEARS = re.compile(r"(v?p?xor|v?pandn|sub|vpsub|pcmpgt)")
 _FILLS = re.compile(r"vpternlog|v?pcmpeq")
 _READS_RESULT = re.compile(
-    r"vf(n?m(add|sub)|maddsub)|vpdp|vdpbf|vperm[it]2|vpternlog|vgather|vpgather|vpsh[lr]dv|vfixup"
+    r"vf(n?m(add|sub)|maddsub)|vpdp|vdpbf|tdp|vperm[it]2|vpternlog|vgather|vpgather|vpsh[lr]dv|vfixup"
 )
 _UNARY = re.compile(
     r"(mov|lea|set|bs[rf]|[tl]zcnt|popcnt|cvt|sqrt|pshuf[dlh]|pmov|pabs|round|lddqu)"
