@@ -48,6 +48,12 @@ loop:
 done:
   ret void"""
 TRIPS = 100
+# A product of two loads.
+OF_TWO = BODY.replace(
+    "  %y = fmul <16 x float> %x, %x",
+    "  %there = getelementptr float, ptr %p1, i64 %i\n"
+    "  %other = load <16 x float>, ptr %there, align 4\n  %y = fmul <16 x float> %x, %other",
+)
 INSTRUCTION = re.compile(r"\t([a-z]\w*)(?:\t(.*))?$")
 
 # The numbers of BODY's instructions: 5 loads, 6 multiplies, 7 adds, 8 stores, 11 branches.
@@ -174,17 +180,12 @@ def test_of_what_an_operation_may_load_the_size_tells() -> None:
 
 def test_a_load_without_a_number_is_of_what_uses_it() -> None:
     """LLVM writes no number where it knows none, so it seems to be of the load before."""
-    body = BODY.replace(
-        "  %y = fmul <16 x float> %x, %x",
-        "  %there = getelementptr float, ptr %p1, i64 %i\n"
-        "  %other = load <16 x float>, ptr %there, align 4\n  %y = fmul <16 x float> %x, %other",
-    )
     second = "\tvmovups\t(%rsi,%rax,4), %zmm5\n\t.loc\t1 8 0\n\tvmulps\t%zmm5, %zmm0, %zmm1\n"
     text = TEXT.replace("\t.loc\t1 7 0\n", second, 1)
-    loads = accesses(code_of(body=body, text=text)["loop"])[:2]
+    loads = accesses(code_of(body=OF_TWO, text=text)["loop"])[:2]
     assert [each.address for each in loads] == ["%at", "%there"]
     same = text.replace("(%rsi,%rax,4)", "64(%rdi,%rax,4)")  # another part of a large value
-    loads = accesses(code_of(body=body, text=same)["loop"])[:2]
+    loads = accesses(code_of(body=OF_TWO, text=same)["loop"])[:2]
     assert [(each.address, each.offset) for each in loads] == [("%at", 0), ("%at", 64)]
 
 
@@ -225,15 +226,10 @@ def test_parts_of_a_value_are_apart_though_their_numbers_differ() -> None:
 
 def test_what_has_a_load_of_its_own_is_no_part() -> None:
     """Of two vectors that are added one is loaded before, the other with the sum."""
-    body = BODY.replace(
-        "  %y = fmul <16 x float> %x, %x",
-        "  %there = getelementptr float, ptr %p1, i64 %i\n"
-        "  %other = load <16 x float>, ptr %there, align 4\n  %y = fmul <16 x float> %x, %other",
-    )
     text = TEXT.replace("1 5 0\n", "1 5 0\n\tvmovups\t(%rdi,%rax,4), %zmm0\n\t.loc\t1 8 0\n", 1)
     text = text.replace("\tvmovups\t(%rdi,%rax,4), %zmm0\n\t.loc\t1 7", "\t.loc\t1 7")
     more = "\tvmulps\t(%rsi,%rax,4), %zmm0, %zmm1\n"
-    part = accesses(code_of("\t.loc\t1 8 0\n" + more, body, text)["loop"])[-1]
+    part = accesses(code_of("\t.loc\t1 8 0\n" + more, OF_TWO, text)["loop"])[-1]
     assert (part.operation.name, part.address) == ("part", "%there")
 
 

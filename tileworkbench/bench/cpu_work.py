@@ -280,11 +280,12 @@ class Walker:
             at = getattr(stmt, "site", 0) or site
             if isinstance(stmt, st.Let) and depends_on(stmt.value, frozenset(varying)):
                 varying.add(stmt.var)
-            loaded |= loaded_elements(stmt) - written
             for node in walk(stmt):
                 if isinstance(node, Expr) and node not in seen:
                     seen.add(node)
                     stored = isinstance(node, ir.Load) and (node.buffer, node.indices) in written
+                    if isinstance(node, ir.Load) and not stored:
+                        loaded.add((node.buffer, node.indices))
                     moves = depends_on(node, frozenset(varying)) and not stored
                     if moves and not is_pattern(node, loop.var):
                         self.operation(ports, node, loop.var, frozenset(varying), lanes, at)

@@ -102,7 +102,7 @@ entry:
   %is_worker = icmp ult i64 %number, %workers
   br i1 %is_worker, label %queue, label %done
 queue:
-  %owner = phi i64 [ %number, %entry ], [ %owner_next, %again ]
+  %owner = phi i64 [ %number, %entry ], [ %owner_next, %next ]
   %next_at = getelementptr %Queue, ptr %queues, i64 %owner, i32 0
   %end_at = getelementptr %Queue, ptr %queues, i64 %owner, i32 1
   %end = load i64, ptr %end_at
@@ -138,9 +138,7 @@ next:
   %none = icmp eq i64 %open, 0
   %is_own = icmp eq i64 %owner_next, %number
   %over = or i1 %none, %is_own
-  br i1 %over, label %done, label %again
-again:
-  br label %queue
+  br i1 %over, label %done, label %queue
 stop:
   ; the first report wins, and whoever sees it takes no further block
   %won = cmpxchg ptr %code_at, i32 0, i32 %code seq_cst seq_cst

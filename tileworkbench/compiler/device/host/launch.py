@@ -31,11 +31,16 @@ SERIAL_BELOW_NS = 150_000
 # launches only; short ones that follow each other closely run in parallel from the second on.
 WAKE_FROM_NS = 1_000_000
 _AWAKE_NS = 1_000_000
-PAGE = 4096
-_LINE = 64
+PAGE, LINE = 4096, 64
 # Chunks per thread when the caller does not say: enough to even out blocks of unequal cost.
 _CHUNKS_PER_THREAD = 8
 _KEPT_ARENAS = 4
+
+
+def aligned(memory: bytearray, bytes_: int) -> int:
+    """The first address in `memory` that is a multiple of `bytes_`."""
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    return -(-start // bytes_) * bytes_
 
 
 class _Record:
@@ -45,9 +50,9 @@ class _Record:
     __slots__ = ("address", "buffer", "memory", "threads")
 
     def __init__(self, entry: int, flag: int, slot_count: int, threads: int) -> None:
-        size = -(-8 * (words.SLOTS_WORD + slot_count) // _LINE) * _LINE
-        self.memory = ctypes.create_string_buffer(size + words.QUEUE_BYTES * threads + _LINE)
-        self.address = -(-ctypes.addressof(self.memory) // _LINE) * _LINE
+        size = -(-8 * (words.SLOTS_WORD + slot_count) // LINE) * LINE
+        self.memory = bytearray(size + words.QUEUE_BYTES * threads + LINE)
+        self.address = aligned(self.memory, LINE)
         self.buffer = (ctypes.c_char * size).from_address(self.address)
         self.threads = threads
         arguments, queues = self.address + 8 * words.SLOTS_WORD, self.address + size
@@ -63,8 +68,7 @@ class _Arena:
         # The system gives large zeroed blocks page by page on first touch, so an arena costs what
         # is used of it.
         self.memory = bytearray(size + PAGE)
-        start = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
-        self.address = -(-start // PAGE) * PAGE
+        self.address = aligned(self.memory, PAGE)
         self.size = size
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from tileworkbench.compiler.device.host import dispatch_ir as words
 from tileworkbench.compiler.device.host import launch
 from tileworkbench.compiler.device.host.dispatch import dispatch
-from tileworkbench.compiler.device.host.launch import Launcher
+from tileworkbench.compiler.device.host.launch import LINE, PAGE, Launcher, aligned
 from tileworkbench.compiler.device.host.threads import (
     OpenMPTeam,
     PoolTeam,
@@ -27,7 +27,6 @@ from tileworkbench.compiler.device.host.threads import (
 from tileworkbench.compiler.diagnostics import RunError, interrupted
 from tileworkbench.compiler.fast_dataclass import dataclass
 
-_LINE = 64
 _KEPT = 4
 
 
@@ -51,11 +50,11 @@ class _Frame:
         self.threads = 0
         self._steps = steps
         self._queues = self._scratch = bytearray()
-        sizes = [-(-8 * (words.SLOTS_WORD + len(step.slots)) // _LINE) * _LINE for step in steps]
+        sizes = [-(-8 * (words.SLOTS_WORD + len(step.slots)) // LINE) * LINE for step in steps]
         places = sum(len(step.slots) for step in steps)
         tables = 8 * (words.SEQUENCE_WORDS + len(steps) + 3 * places + base_count + 1)
-        self._memory = bytearray(sum(sizes) + tables + arena_bytes + 4 * _LINE)
-        at = _aligned(self._memory, _LINE)
+        self._memory = bytearray(sum(sizes) + tables + arena_bytes + 4 * LINE)
+        at = aligned(self._memory, LINE)
         self.records = []
         for size in sizes:
             self.records.append(at)
@@ -64,7 +63,7 @@ class _Frame:
         listed, at = at, at + 8 * len(steps)
         moves, at = at, at + 24 * places
         self.bases = (ctypes.c_int64 * (base_count + 1)).from_address(at)
-        arena = -(-(at + 8 * (base_count + 1)) // _LINE) * _LINE
+        arena = -(-(at + 8 * (base_count + 1)) // LINE) * LINE
         self.bases[base_count] = arena
         triples = []
         for record, step in zip(self.records, steps, strict=True):
@@ -84,10 +83,10 @@ class _Frame:
             several = step.blocks > 1 and launch.is_worth_several(step.estimated_ns)
             counts.append(min(threads, step.blocks) if several else 1)
             needed = max(needed, counts[-1] * step.launcher.stride)
-        queues = bytearray(words.QUEUE_BYTES * threads + _LINE)
-        scratch = bytearray(needed + launch.PAGE if needed else 0)
-        queues_at = _aligned(queues, _LINE)
-        base = _aligned(scratch, launch.PAGE) if needed else 0
+        queues = bytearray(words.QUEUE_BYTES * threads + LINE)
+        scratch = bytearray(needed + PAGE if needed else 0)
+        queues_at = aligned(queues, LINE)
+        base = aligned(scratch, PAGE) if needed else 0
         for record, step, count in zip(self.records, self._steps, counts, strict=True):
             chunk = step.launcher.chunk_of(step.blocks, count)
             at = record + 8 * words.QUEUES_WORD
@@ -179,12 +178,6 @@ class LaunchSequence:
             raise interrupted(self._steps[0].launcher.kernel_name) from None
         finally:
             native.guard_leave()
-
-
-def _aligned(memory: bytearray, bytes_: int) -> int:
-    """The first address in `memory` that is a multiple of `bytes_`."""
-    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    return -(-start // bytes_) * bytes_
 
 
 def _write(address: int, *numbers: int) -> None:
