@@ -182,6 +182,22 @@ def test_what_is_loaded_and_stored_goes_both_ways() -> None:
     assert fetched == pytest.approx(2 * 1.3 * 512 * 4)
 
 
+def test_single_elements_that_change_in_place_are_fetched_once() -> None:
+    """Those of a tensor that is only stored count as stored."""
+
+    @T.prim_func
+    def kernel(X: T.Tensor((512, 64), "float32"), Y: T.Tensor((512, 64), "float32")):
+        with T.Kernel(64) as column:
+            for i in T.Parallel(512):
+                X[i, column] = X[i, column] + 1.0
+            for i in T.Parallel(512):
+                Y[i, column] = 1.0
+
+    (grid,) = grids(lowered_as_written(kernel))
+    written = {buffer.name: bytes_ for (_, buffer), bytes_ in grid.block.written.items()}
+    assert written == {"Y": 512 * 4}
+
+
 def test_a_packed_tile_that_is_used_once_is_waited_for() -> None:
     """64 KiB of packed rows, written and read for one row of the product."""
     sizes = {"block_N": 128, "block_K": 128}
