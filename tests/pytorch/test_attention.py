@@ -116,6 +116,55 @@ def test_attention_on_a_simulated_gpu(target: str) -> None:
     assert tiled["attention"].kernel.target == target
 
 
+# Heads that models repeat
+
+
+def repeated(x: Any, times: int, place: int = 2) -> Any:
+    """Each head `times` times in a row, or with `place` 1 all heads one behind the other."""
+    batch, heads, length, width = x.shape
+    expanded = list(x.unsqueeze(place).shape)
+    expanded[place] = times
+    return x.unsqueeze(place).expand(expanded).reshape(batch, heads * times, length, width)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("gradients", [False, True])
+def test_heads_that_are_repeated_are_read_where_they_are(inside: bool, gradients: bool) -> None:
+    def shared(q: Any, k: Any, v: Any) -> Any:
+        return attend(q, repeated(k, 3), repeated(v, 3))
+
+    tensors = matrices((2, 6, 40, 32), (2, 72), inside)
+    tiled = tw.tile(shared)
+    tiled.check(*(each.requires_grad_(gradients) for each in tensors))
+    text = tiled["attention"].source
+    assert "h // 3" in text and f"{(2, 72, 2, 32) if inside else (2, 2, 72, 32)}" in text
+    if not gradients:  # torch's gradient of attention takes repeated ones
+        assert "aten.clone.default" not in dict(tiled.report.in_torch)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        lambda q, k, v: attend(q, repeated(k, 2, 1), repeated(v, 2, 1)),  # in another order
+        lambda q, k, v: attend(q, repeated(k, 2), repeated(v, 2, 1)),
+        lambda q, k, v: attend(q, repeated(k, 2), q),
+        lambda q, k, v: attend(q, repeated(k.mT.contiguous().mT, 2), repeated(v, 2)),
+        lambda q, k, v: attend(q, k[:, :1].expand_as(q), v[:, :1].expand_as(q)),
+    ],
+)
+def test_heads_that_are_repeated_in_other_ways(how: Any) -> None:
+    tiled = tw.tile(how)
+    tiled.check(*matrices((2, 4, 48, 32), (2, 48)))
+
+
+def test_torch_takes_heads_once_where_it_runs_attention() -> None:
+    def few(q: Any, k: Any, v: Any) -> Any:  # too few queries for a kernel
+        return torch.exp(attend(q, repeated(k, 3), repeated(v, 3))) * 2 + 1
+
+    tiled = tw.tile(few)
+    tiled.check(*matrices((2, 6, 4, 32), (2, 300)))
+
+
 class Layer(torch.nn.Module):
     """Attention as a transformer has it."""
 

@@ -502,6 +502,15 @@ def test_a_view_of_views_is_one() -> None:
     assert not views & set(names) and "aten::as_strided" in names
 
 
+def test_a_view_that_several_read_is_one() -> None:
+    def products(x: Any, v: Any, w: Any) -> Any:
+        y = (torch.exp(x) * 2 + 1).view(2, 6, 32)
+        return torch.bmm(y, v).sum() + torch.bmm(y.view(2, 6, 32), w)
+
+    names = _operations(products, torch.randn(12, 32), torch.randn(2, 32, 8), torch.randn(2, 32, 8))
+    assert names.count("aten::view") == 1
+
+
 def test_copies_of_what_nobody_writes_to_are_not_made() -> None:
     def padded(x: Any) -> Any:
         y = torch.sort(F.pad(torch.exp(x) * 2 + 1, (0, 0)), -1).values.clone().view(3, 64)

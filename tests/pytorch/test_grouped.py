@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 
 import tileworkbench as tw
+from tileworkbench.bench.products import product_rates
 from tileworkbench.compiler.diagnostics import RunError
-from tileworkbench.pytorch import trials
+from tileworkbench.pytorch import grouped_text, trials
 from tileworkbench.pytorch.backend import tile_backend
 from tileworkbench.pytorch.report import Report
 
@@ -128,6 +129,24 @@ def test_any_number_of_rows(dtype: Any) -> None:
         offs = torch.tensor([2, 3, rows - 1, rows], dtype=torch.int32)
         same(call, gated, x, w, offs, index, weights, rows=rows)
     assert any("grouped" in part.name for part in report.parts)
+
+
+@pytest.mark.parametrize(
+    ("features", "dtype", "rows"),
+    [
+        (("amx-bf16",), torch.bfloat16, 32),
+        (("amx-bf16",), torch.float32, 12),
+        (("avx512bf16",), torch.bfloat16, 12),
+    ],
+)
+def test_tiles_have_the_rows_that_a_processor_multiplies_at_once(
+    features: tuple[str, ...], dtype: Any, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grouped_text, "product_rates", lambda kind: product_rates(kind, features))
+    x, w = torch.randn(90, 64).to(dtype), matrices(64, 96, dtype, True)
+    offs = torch.tensor([1, 40, 73, 90], dtype=torch.int32)
+    report = check(gated, x, w, offs, torch.randperm(90), torch.rand(90), rows=90)
+    assert f"x_tile = T.alloc_shared(({rows}, 64), T." in report.source
 
 
 @pytest.mark.parametrize("rows", [5, 40])

@@ -39,18 +39,21 @@ _IN_TILE, _IN_MEMORY = 5.0, 60.0
 _COMPUTED_TILES = 0.7  # of the rate of a kernel: what was computed is packed after that
 _WITH = {"bfloat16": (2.0, 1.7), "float16": (2.0, 0.7)}  # library, kernel
 _WITH_TILES = (8.0, 4.0)  # of bfloat16
+_ROWS, _ROWS_OF_TILES = 12, 32  # of a register block, of two tile registers
 
 
 @dataclass(frozen=True, slots=True)
 class ProductRates:
     """Multiply-adds of torch's library and of kernels, in those of float32 on the processor.
 
-    `has_instructions` says whether it multiplies the element type as it is.
+    `has_instructions` says whether it multiplies the element type as it is. A kernel multiplies
+    `rows` at once: fewer leave the rest of its registers empty.
     """
 
     library: float
     kernel: float
     has_instructions: bool
+    rows: int = _ROWS
 
     @property
     def kernel_is_faster(self) -> bool:
@@ -82,4 +85,6 @@ def product_rates(dtype: str, features: Iterable[str] | None = None) -> ProductR
     if known.isdisjoint(_INSTRUCTIONS[dtype]):
         return ProductRates(_WITHOUT[dtype], _WIDENED, False)
     has_tiles = dtype == "bfloat16" and "amx-bf16" in known
-    return ProductRates(*(_WITH_TILES if has_tiles else _WITH[dtype]), True)
+    if has_tiles:
+        return ProductRates(*_WITH_TILES, True, _ROWS_OF_TILES)
+    return ProductRates(*_WITH[dtype], True)

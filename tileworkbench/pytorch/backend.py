@@ -15,6 +15,7 @@ from typing import Any
 from tileworkbench.compiler.device.host.background import native_in_background
 from tileworkbench.compiler.fast_dataclass import dataclass
 from tileworkbench.compiler.runtime.collection import uncollected
+from tileworkbench.pytorch.bindings import call_directly
 from tileworkbench.pytorch.calls import Call
 from tileworkbench.pytorch.copies import drop_copies
 from tileworkbench.pytorch.folding import drop_examples, fold_constants
@@ -44,6 +45,7 @@ from tileworkbench.pytorch.regions import Region, find_regions, may_update
 from tileworkbench.pytorch.report import Operation, Part, Report
 from tileworkbench.pytorch.rules import AnyGroup
 from tileworkbench.pytorch.sequences import join_calls
+from tileworkbench.pytorch.shared_heads import share_heads
 from tileworkbench.pytorch.sizes import OpenSizes
 from tileworkbench.pytorch.trials import graph_trial, takes_gradients, tried
 from tileworkbench.pytorch.vectors import use_vectors
@@ -106,6 +108,7 @@ def compile_graph(
     shorten_views(graph)
     graph = join_calls(graph)
     drop_unused(graph)
+    call_directly(graph)
     compiled = torch.fx.GraphModule(module, graph)
     return compiled.forward
 
@@ -115,6 +118,7 @@ def _simplified(module: Any, in_backward: bool) -> Callable[[Collection[Node]], 
     drop_examples(module.graph)
     fold_constants(module)
     drop_copies(module.graph)
+    share_heads(module.graph)
     update_in_place(module.graph, may_update)
     if not in_backward:  # whose guards are written before
         hold_rows(module.graph)

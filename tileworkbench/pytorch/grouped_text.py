@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from tileworkbench.bench.products import product_rates
 from tileworkbench.pytorch import aten
 from tileworkbench.pytorch.body import Names
 from tileworkbench.pytorch.dtypes import name_of as dtype_name
@@ -35,7 +36,6 @@ from tileworkbench.pytorch.written import (
 )
 
 _FEW_ROWS = 2  # of a matrix: a product of each row with its matrix reads no more than tiles would
-_ROWS = 12  # of a tile: those of a register block; what lies behind an expert's last row is wasted
 _MANY_ROWS = 64  # of a tile whose matrix is laid out anew for each
 _DEEPEST = 1024  # of a matrix that is laid out whole
 _TILE_BYTES = 1 << 18  # of the parts of a matrix in fast memory
@@ -146,7 +146,8 @@ class _Writer:
         depth = self.depth if whole else _DEPTH
         room = _TILE_BYTES // (depth * len(self.parts) * value_of(self.group.product).itemsize)
         columns = min(128, max(32, 1 << room.bit_length() - 1), -(-self.width // 16) * 16)
-        rows = _ROWS if whole else _MANY_ROWS
+        # What lies behind an expert's last row is wasted: so no more than one step of the product.
+        rows = product_rates(self.kind).rows if whole else _MANY_ROWS
         yield f"with T.Kernel(T.ceildiv({self.width}, {columns}), {self.groups}) as (bx, group):"
         yield from indented(self._block(rows, columns, depth, whole), 1)
 

@@ -1,4 +1,4 @@
-"""Views of views that torch makes, as one view each."""
+"""Views of views that torch makes, as one view each, and as one for all that read the same."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from tileworkbench.pytorch.nodes import Node, base_of, drop_unused, is_view, val
 
 
 def shorten_views(graph: Any) -> None:
-    """Let what reads a view of a view of a graph's own tensor read one view of it, or the tensor
-    itself where that is the same. Views of inputs stay: where those begin in memory is not known.
+    """Let what reads a view of a view of a graph's own tensor read one view of it, which others
+    read too, or the tensor itself where that is the same. Views of inputs stay: where those begin
+    in memory is not known.
     """
     import torch
 
@@ -23,13 +24,16 @@ def shorten_views(graph: Any) -> None:
         offset = value.storage_offset()
         if (size, stride, offset) == (tuple(whole.shape), tuple(whole.stride()), 0):
             _replace(node, base)
-        elif is_view(node.args[0]) or (base, size, stride, offset) in made:
-            key = (base, size, stride, offset)
-            if key not in made:
-                with graph.inserting_before(node):
-                    arguments = (base, list(size), list(stride), offset)
-                    made[key] = graph.call_function(torch.ops.aten.as_strided.default, arguments)
-                made[key].meta = dict(node.meta)
+            continue
+        key = (base, size, stride, offset)
+        if key not in made and not is_view(node.args[0]):
+            made[key] = node
+        elif key not in made:
+            with graph.inserting_before(node):
+                arguments = (base, list(size), list(stride), offset)
+                made[key] = graph.call_function(torch.ops.aten.as_strided.default, arguments)
+            made[key].meta = dict(node.meta)
+        if made[key] is not node:
             _replace(node, made[key])
     drop_unused(graph)
 
