@@ -22,7 +22,6 @@ from tileworkbench.compiler.device.host.dispatch_ir import (
     dispatch_ir,
 )
 from tileworkbench.compiler.device.host.kernel import CpuKernel
-from tileworkbench.compiler.device.host.launch import is_worth_several
 from tileworkbench.compiler.device.host.llvm import (
     NativeTarget,
     compile_object,
@@ -53,6 +52,7 @@ _KEYWORDS = frozenset(
     )
 )
 _TEMPLATE = Path(__file__).with_name("host.c.in")
+_WAKE_FROM_NS = 150_000  # of a launch: a library does not know whether its threads are awake
 
 
 def ship_host(kernel: CpuKernel, manifest: dict[str, Any], folder: Path) -> None:
@@ -140,7 +140,8 @@ class _Interface:
         return "\n".join(lines) + "\n"
 
     def source(self) -> str:
-        module = self.kernel.module
+        module, estimated_ns = self.kernel.module, self.kernel.estimated_ns
+        is_short = estimated_ns is not None and estimated_ns < _WAKE_FROM_NS
         values = {
             "NAME": self.name,
             "MADE_FOR": self._made_for(),
@@ -148,7 +149,7 @@ class _Interface:
             "QUEUE_BYTES": str(QUEUE_BYTES),
             "SLOTS_WORD": str(SLOTS_WORD),
             "SCRATCH_BYTES": str(-(-module.scratch_bytes // 4096) * 4096),
-            "IS_SHORT": str(int(not is_worth_several(self.kernel.estimated_ns))),
+            "IS_SHORT": str(int(is_short)),
             "HELPERS": HELPERS,
             "FEATURES": features_text(self.kernel.native.features),
             "ENTRIES": "\n".join(f"extern Entry {each.entry};" for each in module.launches),

@@ -25,8 +25,9 @@ from tileworkbench.compiler.diagnostics import (
     interrupted,
 )
 
-# Below this a launch stays on its caller's core: waking an idle team can take longer than the work.
-SERIAL_BELOW_NS = 150_000
+# Below this a launch stays on its caller's core: it takes as long as meeting a team that is awake
+# (`benchmarks/short_launches.py`; estimates are for tensors in memory, caches are faster).
+SERIAL_BELOW_NS = 40_000
 # A team that has not run for a while sleeps, and its cores with it. Waking it pays for long
 # launches only; short ones that follow each other closely run in parallel from the second on.
 WAKE_FROM_NS = 1_000_000
