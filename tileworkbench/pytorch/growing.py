@@ -14,6 +14,7 @@ from typing import Any
 
 from tileworkbench.pytorch import aten, handwritten
 from tileworkbench.pytorch.around import Around, all_around
+from tileworkbench.pytorch.branches import with_branches
 from tileworkbench.pytorch.channels_last import convolution_last
 from tileworkbench.pytorch.first_operands import with_first_operands
 from tileworkbench.pytorch.grouped import Grouped
@@ -68,7 +69,7 @@ def find_groups(
     apart = _better_apart(groups.values())
     if apart:
         groups, reasons = _grown(nodes, wanted, refused or {}, apart, claimed, rules)
-    groups = with_first_operands(groups)
+    groups = with_first_operands(_with_branches(groups))
 
     def poor(group: AnyGroup) -> str:
         if isinstance(group, Region):
@@ -272,6 +273,15 @@ def _home_of(
         if isinstance(error, OpenSizeError) and not wanted:
             wanted.add(error.size)  # what others want depends on whether this one is a kernel
         return None, reason if is_part(node) else str(error)
+
+
+def _with_branches(groups: dict[int, AnyGroup]) -> dict[int, AnyGroup]:
+    home = {node: number for number, group in groups.items() for node in group.nodes}
+
+    def follows(branch: Group, number: int) -> bool:
+        return any(_needs_result_of(node, number, groups, home) for node in branch.members)
+
+    return with_branches(groups, home, follows)
 
 
 def _needs_result_of(

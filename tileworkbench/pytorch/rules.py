@@ -128,7 +128,7 @@ def started(node: Node) -> AnyGroup:
     if name in ROWS or gather is not None:
         inner = _reduced(node) if gather is None else gather.columns
         group = Group((node,), _fine(domain_of(node)), inner)
-        group = replace(group, domain=_common(group.domain, _rows_and_columns(group)))
+        group = replace(group, domain=common(group.domain, _rows_and_columns(group)))
     elif not _fine(shape_of(node)):
         raise NoRuleError("on few elements, it is as fast in torch")
     else:
@@ -252,24 +252,26 @@ def joined(group: AnyGroup, node: Node) -> AnyGroup:
         inner = reduced
     elements, whole = prod(domain), prod(group.domain)
     if elements == whole:
-        fine = _common(group.domain, domain)
+        fine = common(group.domain, domain)
     elif inner and elements * inner == whole:
         rows = group.domain[: place(group.domain, inner)]
-        fine = _common(rows, domain) + group.domain[len(rows) :]
+        fine = common(rows, domain) + group.domain[len(rows) :]
     else:
         raise NoRuleError("another number of elements")
     if inner:
-        fine = _common(fine, (whole // inner, inner))
+        fine = common(fine, (whole // inner, inner))
     grown = replace(group, members=(*group.members, node), domain=fine, inner=inner)
     for each in operands(node):
         if each in group.members and name not in aten.VIEWS and not is_part(node):
-            _check_value(grown, each, domain)
+            check_value(grown, each, domain)
     written(grown, plan(grown), {})
     return grown
 
 
-def _check_value(group: Group, operand: Node, domain: Extents) -> None:
-    """A member that another reads has the elements of the domain, or one for each row."""
+def check_value(group: Group, operand: Node, domain: Extents) -> None:
+    """Raise `NoRuleError` for a member that another reads, of these extents, unless it has an
+    element for each of those, or one for each row.
+    """
     if is_tuple(operand):
         return
     shape = shape_of(operand)
@@ -285,7 +287,8 @@ def _check_value(group: Group, operand: Node, domain: Extents) -> None:
         raise NoRuleError("a value that is broadcast inside of the kernel")
 
 
-def _common(a: Sequence[int], b: Sequence[int]) -> Extents:
+def common(a: Sequence[int], b: Sequence[int]) -> Extents:
+    """The coarsest extents that both shapes are made of. Raises `NoRuleError` for no such."""
     fine = shapes.common_extents(a, b)
     if fine is None:
         raise NoRuleError("shapes that cut across each other")
